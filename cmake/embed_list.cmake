@@ -1,0 +1,22 @@
+# What is embedded; read by hyalite_embed, which sets `dir` and takes `generated`.
+
+set(script ${PROJECT_SOURCE_DIR}/cmake/embed.cmake)
+
+foreach(part html css js)
+  set(page ${PROJECT_SOURCE_DIR}/src/explain/page.${part})
+  add_custom_command(
+    OUTPUT ${dir}/page_${part}.cpp
+    COMMAND ${CMAKE_COMMAND} -DIN=${page} -DOUT=${dir}/page_${part}.cpp -DNAME=page_${part} -P ${script}
+    DEPENDS ${page} ${script}
+    VERBATIM)
+  list(APPEND generated ${dir}/page_${part}.cpp)
+endforeach()
+
+file(GLOB op_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/ops/*.h)
+add_custom_command(
+  OUTPUT ${dir}/op_sources.cpp
+  COMMAND ${CMAKE_COMMAND} "-DIN=${op_headers}" -DROOT=${PROJECT_SOURCE_DIR} -DOUT=${dir}/op_sources.cpp
+          -DNAME=embedded_ops -P ${script}
+  DEPENDS ${op_headers} ${script}
+  VERBATIM)
+list(APPEND generated ${dir}/op_sources.cpp)

@@ -1,0 +1,35 @@
+/// Attributes of ops as values: what `axis`, `keepdims`, `dtype` and their like can hold.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "hyalite/dtype.h"
+
+namespace hyalite {
+
+using Shape = std::vector<std::int64_t>;
+
+/// Which axes to work on: all by default, one, or a list.
+struct Axes {
+  std::optional<Shape> list;
+  Axes() = default;
+  Axes(std::int64_t axis) : list(Shape{axis}) {}
+  Axes(int axis) : Axes(std::int64_t{axis}) {}
+  Axes(Shape axes) : list(std::move(axes)) {}
+  Axes(std::initializer_list<std::int64_t> axes) : list(Shape(axes)) {}
+};
+
+/// The views that lead from a base to a tensor; internal.
+struct ViewChain;
+
+using AttrValue =
+    std::variant<std::monostate, double, std::int64_t, bool, Dtype, Shape, std::shared_ptr<const ViewChain>>;
+using Attrs = std::vector<AttrValue>;
+
+}  // namespace hyalite

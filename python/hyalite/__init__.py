@@ -1,0 +1,53 @@
+"""Hyalite: a tensor engine you can see through."""
+
+from . import _C
+from ._C import (
+    AutogradError,
+    DeviceMismatch,
+    DtypeMismatch,
+    HyaliteError,
+    NotDeterministic,
+    OutOfMemory,
+    ShapeMismatch,
+    Tensor,
+    Unsupported,
+    VersionMismatch,
+    _C_engine,
+)
+
+_C._check_threads()
+
+from . import _creation, _dtypes, _functions, _modes, _system  # noqa: E402
+
+globals().update({name: getattr(_C, name) for name in _C._op_names()})
+for _module in (_dtypes, _creation, _functions, _modes, _system):
+    globals().update({name: getattr(_module, name) for name in _module.__all__})
+for _name in ("astype", "reshape", "expand_dims", "squeeze"):
+    setattr(Tensor, _name, getattr(_functions, _name))
+Tensor.__iter__ = _functions._iterate
+Tensor.__array_namespace__ = _functions._array_namespace
+
+e, inf, nan, newaxis, pi = 2.718281828459045, float("inf"), float("nan"), None, 3.141592653589793
+__version__ = _C.about()["version"]
+__array_api_version__ = "2025.12"
+
+
+def __getattr__(name):
+    # Loaded at first use: explain needs modules that an import should not wait for.
+    if name in ("explain", "Trace"):
+        from . import _explain
+
+        globals().update(explain=_explain.explain, Trace=_explain.Trace)
+        return globals()[name]
+    raise AttributeError(f"module 'hyalite' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), "explain", "Trace"})
+
+
+def __array_namespace_info__():
+    """What the array API standard asks of a namespace: devices, dtypes, capabilities."""
+    from ._info import ArrayNamespaceInfo
+
+    return ArrayNamespaceInfo()

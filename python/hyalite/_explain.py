@@ -1,0 +1,209 @@
+"""`explain`: shows every step that a call really took, with its reason and its time."""
+
+import ast
+import functools
+import html
+import json
+import linecache
+import os
+import pathlib
+import shutil
+import sys
+
+from . import _C
+
+__all__ = ["Trace", "explain"]
+
+_PAGE_HEIGHT = 900  # pixels, of the frame in a notebook
+
+
+class Trace:
+    """What a call did, step by step; `str` gives the terminal's text."""
+
+    def __init__(self, native=None):
+        self._native = native
+
+    def _require(self):
+        if self._native is None:
+            raise ValueError("explain(): the trace is complete only when the with-block has ended")
+        return self._native
+
+    def text(self, width=None):
+        """The text for a terminal of `width` columns, by default this one's."""
+        return self._require().text(width or shutil.get_terminal_size((120, 24)).columns, False)
+
+    def json(self):
+        """The record as JSON text."""
+        return self._require().format("json")
+
+    def dict(self):
+        """The record as dicts and lists."""
+        return json.loads(self.json())
+
+    def save(self, path):
+        """Writes the format that the path's ending names, and returns the path.
+
+        .html, .svg, .json, .mmd (Mermaid), .txt, or .trace.json for chrome://tracing and Perfetto.
+        """
+        path = pathlib.Path(path)
+        endings = path.name.split(".")[1:]
+        kind = "trace.json" if endings[-2:] == ["trace", "json"] else endings[-1] if endings else ""
+        path.write_text(self._require().format(kind), encoding="utf-8")
+        return path
+
+    @property
+    def steps(self):
+        """The steps in order, as dicts."""
+        return self.dict()["steps"]
+
+    @property
+    def ops(self):
+        """The calls of ops in order, as dicts."""
+        return self.dict()["ops"]
+
+    @property
+    def expression(self):
+        """What was explained, as the source says it."""
+        return self.dict()["expression"]
+
+    @property
+    def where(self):
+        """File and line of it; empty where there is no source."""
+        return self.dict().get("where", "")
+
+    @property
+    def total_ns(self):
+        """Nanoseconds from call to return, the median of several runs; None where the function was run once."""
+        return self.dict().get("total_ns")
+
+    def __str__(self):
+        return self.text()
+
+    def __repr__(self):
+        if self._native is None:
+            return "<hyalite.Trace, recording>"
+        record = self.dict()
+        return f"<hyalite.Trace of {record['expression']!r}, {len(record['steps'])} steps>"
+
+    def _repr_html_(self):
+        page = html.escape(self._require().format("html"))
+        return f'<iframe srcdoc="{page}" style="width:100%;height:{_PAGE_HEIGHT}px;border:0"></iframe>'
+
+    def _print(self):
+        try:
+            from rich.console import Console
+            from rich.text import Text
+        except ImportError:
+            print(self.text(), end="")
+            return
+        console = Console()
+        text = Text.from_ansi(self._native.text(console.width, True))
+        console.print(text, soft_wrap=True, end="")
+
+
+class _Recording:
+    """The with-form: records the block, and at its end fills the trace and prints it."""
+
+    def __init__(self, frame, show):
+        self._expression, self._where = _describe_block(frame)
+        self._show = show
+        self._trace = Trace()
+
+    def __enter__(self):
+        self._scope = _C.RecordingScope(self._expression, self._where)
+        return self._trace
+
+    def __exit__(self, kind, error, traceback):
+        self._trace._native = self._scope.end()
+        if self._show and kind is None:
+            self._trace._print()
+        return False
+
+
+def explain(function=None, *, runs=None, once=False, show=True):
+    """Runs `function` and shows the steps it took: prints them and returns the Trace.
+
+    One run gives the decisions; then each of several runs times a single step, since steps are shorter than a reading
+    of the clock, and the median counts. `runs` is the most timings of a step (25 by default). A function that writes in
+    place or accumulates gradients is run once, as is every function with `once=True`. `show=False` prints nothing.
+
+    Without a function it is a context manager: `with hl.explain() as trace:` records the block's only run.
+    """
+    if function is None:
+        return _Recording(sys._getframe(1), show)
+    if not callable(function):
+        raise TypeError(
+            f"explain(): {type(function).__name__} is no function, its steps have passed; write explain(lambda: ...)"
+        )
+    expression, where = _describe_function(function)
+    trace = Trace(_C.explain_run(function, expression, where, bool(once), 25 if runs is None else int(runs)))
+    if show:
+        trace._print()
+    return trace
+
+
+def _place(file, line):
+    """`file:line`, the file as seen from the working directory where it lies below it."""
+    try:
+        relative = os.path.relpath(file)
+        file = relative if os.path.exists(file) and not relative.startswith("..") else file
+    except ValueError:  # another drive
+        pass
+    return f"{file}:{line}"
+
+
+def _parse(file, module_globals=None):
+    """The file's text and syntax tree, or None where there is no source, as at the interpreter's prompt."""
+    text = "".join(linecache.getlines(file, module_globals))
+    try:
+        return (text, ast.parse(text)) if text else None
+    except SyntaxError:
+        return None
+
+
+def _one_line(text):
+    return " ".join(text.split())
+
+
+def _describe_function(function):
+    """The expression that the function evaluates, and where it stands."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    name = getattr(function, "__name__", type(function).__name__)
+    if code is None:
+        return f"{name}()", ""
+    where = _place(code.co_filename, code.co_firstlineno)
+    parsed = _parse(code.co_filename, getattr(function, "__globals__", None))
+    if parsed is None:
+        return ("" if name == "<lambda>" else f"{name}()"), where
+    text, tree = parsed
+    if name != "<lambda>":
+        return f"{name}()", where
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno]
+    columns = {(line, column) for line, _, column, _ in code.co_positions() if line is not None and column is not None}
+    same = [node for node in found if any(_within(node.body, position) for position in columns)]
+    # Nested lambdas: the innermost whose body holds the code's first position.
+    for node in sorted(same or found, key=lambda n: (n.body.lineno, n.body.col_offset), reverse=True):
+        if all(_within(node.body, position) for position in columns - {(code.co_firstlineno, 0)}):
+            return _one_line(ast.get_source_segment(text, node.body) or ""), _place(code.co_filename, node.body.lineno)
+    return "", where
+
+
+def _within(node, position):
+    return (node.lineno, node.col_offset) <= position < (node.end_lineno, node.end_col_offset)
+
+
+def _describe_block(frame):
+    """The first statement of the with-block that is about to begin, and where it stands."""
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    parsed = _parse(file, frame.f_globals)
+    if parsed is not None:
+        text, tree = parsed
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno <= line < node.body[0].lineno:
+                more = " ..." if len(node.body) > 1 else ""
+                first = (ast.get_source_segment(text, node.body[0]) or "").split("\n")[0]
+                return _one_line(first) + more, _place(file, node.body[0].lineno)
+    return "", _place(file, line)

@@ -1,0 +1,256 @@
+/// The path of every op, and the few helpers gradients need beside the ops.
+#include "apply.h"
+
+#include "compute/backend.h"
+#include "tensor/context.h"
+#include "validate/guard.h"
+
+namespace hyalite {
+namespace {
+
+inline bool any_wants_grad(const Call& c) {
+  for (const Operand& o : c.in) {
+    if (o.tensor != nullptr && (o.tensor->requires_grad || o.tensor->autograd != nullptr) && wants_grad(*o.tensor))
+      return true;
+  }
+  return false;
+}
+
+/// A view of operand 0. Strides that allow none are made row-major by a recorded copy first.
+TensorRef make_view(const Call& c, const Validated& v, Context& ctx) {
+  TensorImpl& x = *c.in[0].tensor;
+  ViewSpec spec;
+  if (!c.op.view(c, spec)) {
+    const Tensor dense = contiguous(Tensor::share(&x));
+    const Operand in = tensor_operand(dense.impl());
+    return apply(c.op, {&in, 1}, c.attrs);
+  }
+  const std::int64_t scale = static_cast<std::int64_t>(itemsize(x.dtype()) / itemsize(v.out_dtype()));
+  TensorRef view = TensorImpl::make(v.out_dtype(), x.device(), spec.shape, spec.strides, x.storage_ref(),
+                                    x.offset() * scale + spec.offset);
+  static const Attrs no_attrs;  // real and imag have none
+  if (ctx.grad_mode && is_differentiable(x.dtype())) set_view(*view, x, c.op, c.attrs != nullptr ? *c.attrs : no_attrs);
+  return view;
+}
+
+template <class R>
+Outputs compute(R rec, Context& ctx, const Call& c, const Validated& v, TensorImpl* target) {
+  Recorder* r = nullptr;
+  if constexpr (R::on) {
+    r = &rec.r;
+    r->begin(Phase::compute, Who::op, Who::backend, StepKind::request);
+  }
+  Backend& backend = for_device(ctx, v.device());
+  if constexpr (R::on) {
+    r->stop();
+    r->end("for_device(" + backend.name() + ")", {{"backends", backend_names()}},
+           "the operands live on " + backend.name());
+  }
+  switch (c.op.schema.primitive) {
+    case Primitive::view: {
+      if constexpr (R::on) r->begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
+      Outputs o{make_view(c, v, ctx), {}};
+      if constexpr (R::on) r->stop();
+      if constexpr (R::on) r->end("view", {{"copies", "0"}}, "only shape and strides change");
+      return o;
+    }
+    case Primitive::compose: {
+      const ScopedSet<bool> off(ctx.grad_mode, false);
+      return {TensorRef::adopt(c.op.compose(c).leak()), {}};
+    }
+    default:
+      return backend.compute(v, target, r);
+  }
+}
+
+void report_result(Recorder& r, const Call& c, const TensorImpl& out, bool recorded, bool wanted) {
+  if (!recorded) {
+    r.begin(Phase::record, Who::op, Who::autograd, StepKind::lazy);
+    r.stop();
+    r.end("no node", {},
+          !context().grad_mode ? "GradMode is off"
+          : !wanted            ? "no operand requires grad"
+                               : "the op has no gradient");
+  }
+  RecordedOp& op = r.current_op();
+  op.result_dtype = name(out.dtype());
+  op.result_device = to_string(out.device());
+  op.result_shape = to_vector(out.shape());
+  op.grad_fn = recorded ? c.op.node_name : "";
+  const std::string isa = op.isa.empty() ? "" : " " + op.isa;
+  op.participants = {"User",         "front end",   "_C_engine." + std::string(c.op.name()),
+                     c.op.node_name, "SchemaGuard", "Backend " + to_string(out.device()),
+                     "Kernel" + isa, "Autograd"};
+}
+
+void report_node(Recorder& r, TensorImpl& out) {
+  r.stop();
+  const NodeRef node = grad_fn(out);
+  std::string edges;
+  for (const Edge& e : node->next())
+    edges += (edges.empty() ? "" : ", ") + (e.node ? e.node->name() : std::string("none"));
+  const std::string saved = node->saved_text();
+  r.end(node->name() + " node",
+        {{"next_edges", edges}, {"saved", saved.empty() ? "nothing: the gradient reads no value" : saved}},
+        "GradMode is on and an operand requires grad");
+}
+
+template <class R>
+Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
+  if (target != nullptr) check_in_place(*target);
+  const Validated v = SchemaGuard::check(rec, c, target);
+  const Outputs o = compute(rec, ctx, c, v, target);
+  if constexpr (R::on) {
+    rec.r.begin(Phase::compute, Who::backend, Who::op, StepKind::result);
+    rec.r.stop();
+    const Facts shape{{"shape", to_string(o.first->shape())}};
+    if (target != nullptr) {
+      rec.r.end("the left side", shape, "written in place; its version goes up by one");
+    } else {
+      rec.r.end("Storage, TensorImpl", shape, "a new handle around the buffer; no AutogradMeta yet");
+    }
+  }
+  if (target != nullptr) {
+    Storage& s = *target->storage();
+    s.bump(s.saved() ? capture_location() : Location{});
+  }
+  const bool written = target != nullptr && ctx.grad_mode && wants_grad(*target);
+  const bool wanted = written || (ctx.grad_mode && any_wants_grad(c));
+  // What a write overwrites has no gradient any more, whatever was written: that is recorded too.
+  const bool recorded = wanted && (c.op.has_gradient || written);
+  if (recorded) [[unlikely]] {
+    if constexpr (R::on) rec.r.begin(Phase::record, Who::op, Who::autograd, StepKind::lazy);
+    if (target != nullptr) {
+      record_in_place(c, *target, v.dtype());
+    } else {
+      const TensorRef outputs[] = {o.first, o.second};
+      record(c, {outputs, static_cast<std::size_t>(c.op.outputs)}, v.dtype());
+    }
+    if constexpr (R::on) report_node(rec.r, *o.first);
+  }
+  if constexpr (R::on) {
+    report_result(rec.r, c, *o.first, recorded, wanted);
+    rec.r.begin(Phase::result, Who::op, Who::binding, StepKind::result);
+    rec.r.stop();
+    rec.r.end("TensorImpl handle", {{"copies", "0"}}, "a count goes up, no data moves");
+  }
+  return o;
+}
+
+Outputs run(const Call& c, TensorImpl* target);
+
+/// Autocast: floating operands are cast to the dtype of the op's policy by ordinary, recorded astypes.
+Outputs apply_autocast(Context& ctx, const Call& c, TensorImpl* target) {
+  std::vector<Operand> in(c.in.begin(), c.in.end());
+  std::vector<Tensor> keep;
+  for (Operand& o : in) {
+    const Dtype mine = o.tensor != nullptr ? o.tensor->dtype() : o.dtype;
+    const Dtype to = autocast_dtype(ctx.autocast, c.op.schema, mine);
+    if (to == mine) continue;
+    if (o.tensor == nullptr) {
+      o = scalar_operand(o.scalar, to);
+    } else {
+      keep.push_back(astype(Tensor::share(o.tensor), to));
+      o.tensor = keep.back().impl();
+    }
+  }
+  const ScopedSet<bool> off(ctx.autocast.enabled, false), applied(ctx.autocast.applied, true);
+  return run({c.op, in, c.attrs}, target);
+}
+
+/// The path with the recorder on. Out of line, so that it costs the common path nothing but the question.
+[[gnu::cold, gnu::noinline]] Outputs apply_recorded(Recorder& r, Context& ctx, const Call& c, TensorImpl* target) {
+  r.begin_op(std::string(c.op.name()));
+  struct End {
+    Recorder& r;
+    ~End() { r.end_op(); }
+  } end{r};
+  return apply_with(LiveRecorder{r}, ctx, c, target);
+}
+
+[[gnu::cold, gnu::noinline]] Outputs run_unusual(Context& ctx, const Call& c, TensorImpl* target) {
+  if (ctx.autocast.enabled && c.op.schema.amp != Amp::keep) return apply_autocast(ctx, c, target);
+  if (Recorder* r = active_recorder(ctx)) return apply_recorded(*r, ctx, c, target);
+  return apply_with(NoRecorder{}, ctx, c, target);
+}
+
+Outputs run(const Call& c, TensorImpl* target) {
+  Context& ctx = context();
+  // One branch for both questions.
+  const auto unusual = reinterpret_cast<std::uintptr_t>(active_recorder(ctx)) | std::uintptr_t{ctx.autocast.enabled};
+  if (unusual != 0) [[unlikely]] {
+    return run_unusual(ctx, c, target);
+  }
+  return apply_with(NoRecorder{}, ctx, c, target);
+}
+
+}  // namespace
+
+TensorRef apply(const OpInfo& op, std::span<const Operand> in, const Attrs* attrs, TensorImpl* target) {
+  return run({op, in, attrs}, target).first;
+}
+
+std::pair<TensorRef, TensorRef> apply_two(const OpInfo& op, std::span<const Operand> in, const Attrs* attrs) {
+  Outputs o = run({op, in, attrs}, nullptr);
+  return {std::move(o.first), std::move(o.second)};
+}
+
+Tensor apply_one(const OpInfo& op, const Tensor& x, const Attrs& attrs) {
+  const Operand in = tensor_operand(x.impl());
+  return Tensor::adopt(apply(op, {&in, 1}, &attrs).leak());
+}
+
+Operand scalar_operand(const Scalar& s, Dtype dtype) {
+  Operand o;
+  o.dtype = dtype;
+  o.scalar = s;
+  encode_scalar(s, dtype, o.bytes.data());
+  return o;
+}
+
+TensorRef clone(const TensorImpl& t) {
+  TensorRef r = TensorImpl::empty(t.dtype(), t.shape(), t.device());
+  for_device(context(), t.device()).copy(t, *r);
+  return r;
+}
+
+void add_in_place(TensorImpl& a, const TensorImpl& b) {
+  static const OpInfo& op = find_op("add");
+  const ScopedSet<bool> off(context().grad_mode, false);
+  const Operand in[] = {tensor_operand(&a), tensor_operand(const_cast<TensorImpl*>(&b))};
+  apply(op, in, nullptr, &a);
+}
+
+Tensor sum_to_shape(const Tensor& g, Dims shape) {
+  if (same_dims(g.shape(), shape)) return g;
+  const int extra = g.ndim() - static_cast<int>(shape.size());
+  Shape axes;
+  for (int i = 0; i < g.ndim(); ++i) {
+    if (i < extra || (shape[i - extra] == 1 && g.shape()[i] != 1)) axes.push_back(i);
+  }
+  return reshape(sum(g, axes, g.dtype(), true), to_vector(shape));
+}
+
+Tensor swap_last(const Tensor& t) {
+  Shape axes(static_cast<std::size_t>(t.ndim()));
+  for (std::size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<std::int64_t>(i);
+  std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
+  return permute_dims(t, axes);
+}
+
+Tensor imaginary_unit(Dtype dtype) { return full({}, Scalar(std::complex<double>(0, 1)), dtype); }
+
+void copy_into(const Tensor& to, const Tensor& value) {
+  TensorImpl& t = *to.impl();
+  for_device(context(), t.device()).copy(*value.impl(), t);
+}
+
+Tensor copy_of(const Tensor& t) { return Tensor::adopt(clone(*t.impl()).leak()); }
+
+Tensor follow(const Tensor& t, const std::shared_ptr<const ViewChain>& chain) {
+  Tensor r = t;
+  for (const ViewStep& s : chain->steps) r = apply_one(*s.op, r, s.attrs);
+  return r;
+}
+
+}  // namespace hyalite

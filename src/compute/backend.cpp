@@ -1,0 +1,46 @@
+/// The array of backends, indexed by the kind of device.
+#include "compute/backend.h"
+
+#include <array>
+
+#include "compute/cpu/backend.h"
+
+namespace hyalite {
+namespace {
+
+const std::array<Backend*, device_count>& backends() {
+  static const std::array<Backend*, device_count> all{&cpu::backend()};
+  return all;
+}
+
+}  // namespace
+
+namespace detail {
+constinit std::array<std::atomic<Backend*>, device_count> ready_backends{};
+}
+
+Backend& find_backend(Device device) {
+  Backend* b = backends()[static_cast<std::size_t>(device.kind)];
+  if (b != nullptr && device.index != 0) {
+    throw ValueError("device " + b->name() + ":" + std::to_string(device.index) + " is not there: " + b->name() +
+                         " has one device; write device=\"" + b->name() + "\"",
+                     {{"device", b->name() + ":" + std::to_string(device.index)}});
+  }
+  if (b == nullptr) {
+    throw Unsupported("device " + to_string(device) + " is not there: this build and machine have " + backend_names() +
+                          "; write device=\"cpu\"",
+                      {{"device", to_string(device)}});
+  }
+  detail::ready_backends[static_cast<std::size_t>(device.kind)].store(b, std::memory_order_release);
+  return *b;
+}
+
+std::string backend_names() {
+  std::string names;
+  for (const Backend* b : backends()) {
+    if (b != nullptr) names += (names.empty() ? "" : ", ") + b->name();
+  }
+  return names;
+}
+
+}  // namespace hyalite

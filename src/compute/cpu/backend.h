@@ -1,0 +1,10 @@
+/// The CPU: computes at once, with this machine's instruction set, into buffers from the pool.
+#pragma once
+
+#include "compute/backend.h"
+
+namespace hyalite::cpu {
+
+Backend& backend();
+
+}  // namespace hyalite::cpu

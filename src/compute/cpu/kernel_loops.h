@@ -1,0 +1,189 @@
+/// The one loop every elementwise kernel is: full vectors, then the same code on the part that is left.
+#pragma once
+
+#include "compute/cpu/kernels.h"
+#include "compute/cpu/vec.h"
+#include "compute/cpu/vec_complex.h"
+#include "ops/mark.h"
+
+namespace hyalite::HWY_NAMESPACE {
+
+template <class T>
+struct LaneOf {
+  using Type = T;
+};
+template <>
+struct LaneOf<Bool> {
+  using Type = std::uint8_t;
+};
+template <class R>
+struct LaneOf<Complex<R>> {
+  using Type = R;
+};
+template <class T>
+using MaskOf = Mask<typename LaneOf<T>::Type>;
+
+/// Bytes an element takes in memory.
+template <class V>
+inline constexpr std::size_t stored_size = 1;
+template <class T>
+inline constexpr std::size_t stored_size<Vec<T>> = sizeof(T);
+
+/// The type of operand I, and of the result, of an op over T.
+template <class Op, class T, int I>
+using Operand = std::conditional_t<Op::schema.condition && I == 0, MaskOf<T>, Vec<T>>;
+template <class Op, class T>
+struct ResultOf {
+  using Type = Vec<T>;
+};
+template <class Op, class T>
+requires(Op::schema.result == Result::boolean) struct ResultOf<Op, T> {
+  using Type = MaskOf<T>;
+};
+template <class Op, class R>
+requires(Op::schema.result == Result::real_part) struct ResultOf<Op, Complex<R>> {
+  using Type = Vec<R>;
+};
+
+template <class... V>
+struct Leaves {};
+
+/// Calls f on vectors of the leaves in `reads` and stores what it returns: `Out`, or a pair of it. T sets the lanes.
+template <class T, class Out, std::uint32_t reads, class F, class... V>
+HWY_INLINE void loop(const void* const* in, void* const* out, std::size_t n, bool stream, F f, Leaves<V...>) {
+  constexpr std::size_t lanes = HWY_LANES(typename LaneOf<T>::Type);
+  auto leaf = [&]<std::size_t I, class L>(std::size_t i, auto load) -> L {
+    if constexpr ((reads >> I & 1) != 0) {
+      return load(static_cast<const std::uint8_t*>(in[I]) + i * stored_size<L>, std::type_identity<L>());
+    } else {
+      return L();
+    }
+  };
+  auto store = [&](auto r, std::size_t i, auto one) {
+    auto to = [&](int k) { return static_cast<std::uint8_t*>(out[k]) + i * stored_size<Out>; };
+    if constexpr (is_two<decltype(r)>) {
+      one(Out(r.first), to(0));
+      one(Out(r.second), to(1));
+    } else {
+      one(Out(r), to(0));
+    }
+  };
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    std::size_t i = 0;
+    auto full = [](const void* p, auto type) { return decltype(type)::type::load(p); };
+    for (; i + lanes <= n; i += lanes) {
+      store(f(leaf.template operator()<I, V>(i, full)...), i, [&](Out r, void* to) {
+        if (stream) {
+          r.stream(to);
+        } else {
+          r.store(to);
+        }
+      });
+    }
+    if (i < n) {
+      auto part = [&](const void* p, auto type) { return decltype(type)::type::load_n(p, n - i); };
+      store(f(leaf.template operator()<I, V>(i, part)...), i, [&](Out r, void* to) { r.store_n(to, n - i); });
+    }
+  }
+  (std::index_sequence_for<V...>());
+}
+
+template <class Op, class T, class F>
+HWY_INLINE void with_attributes(const double* attr, F f) {
+  if constexpr (HasAttr<Op>) {
+    f(make_attr<Op, Vec<T>>([&](int i) { return Vec<T>(Constant{attr[i]}); }));
+  } else {
+    f();
+  }
+}
+
+template <class Op, class T>
+void forward(const void* const* in, void* const* out, std::size_t n, const double* attr, bool stream) {
+  using Out = typename ResultOf<Op, T>::Type;
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    with_attributes<Op, T>(attr, [&](auto... a) {
+      loop<T, Out, ~0u>(
+          in, out, n, stream, [&](auto... x) { return Op::formula(x..., a...); }, Leaves<Operand<Op, T, I>...>());
+    });
+  }
+  (std::make_index_sequence<Op::arity>());
+}
+
+/// The op over a complex T whose operand `real` is of the component's type.
+template <class Op, class R, int real>
+void forward_real(const void* const* in, void* const* out, std::size_t n, const double*, bool stream) {
+  using A = std::conditional_t<real == 0, Vec<R>, Vec<Complex<R>>>;
+  using B = std::conditional_t<real == 1, Vec<R>, Vec<Complex<R>>>;
+  loop<Complex<R>, Vec<Complex<R>>, ~0u>(
+      in, out, n, stream, [](auto x, auto y) { return Op::formula(x, y); }, Leaves<A, B>());
+}
+
+/// The type of leaf I of a gradient (mark.h: g, operands, outputs, second g).
+template <class Op, class T, int I, bool operand = (I >= 1 && I <= Op::arity)>
+struct GradientLeaf : ResultOf<Op, T> {};
+template <class Op, class T, int I>
+struct GradientLeaf<Op, T, I, true> {
+  using Type = Operand<Op, T, I - 1>;
+};
+
+/// A gradient of zero stays zero where it met an infinite or undefined slope (SettleBackward says the same of tensors).
+template <class V>
+V settled(V slope, auto g) {
+  return select((g == Constant{0}) & isnan(slope), Constant{0}, slope);
+}
+
+/// The gradient for operand N, as one pass over the leaves it reads.
+template <class Op, class T, int N>
+void gradient(const void* const* in, void* const* out, std::size_t n, const double* attr, bool stream) {
+  constexpr std::uint32_t reads = gradient_reads<Op>()[N].reads;
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    with_attributes<Op, T>(attr, [&](auto... a) {
+      auto body = [&](auto... x) {
+        const auto leaves = std::make_tuple(x...);
+        const auto slope = std::get<N>(gradients_over<Op>([&](auto i) { return std::get<i>(leaves); }, a...))();
+        return settled<Vec<T>>(slope, std::get < (reads & 1) != 0 ? 0 : leaf_count<Op> - 1 > (leaves));
+      };
+      loop<T, Vec<T>, reads>(in, out, n, stream, body, Leaves<typename GradientLeaf<Op, T, I>::Type...>());
+    });
+  }
+  (std::make_index_sequence<leaf_count<Op>>());
+}
+
+/// Enters the kernels of the ops whose place in the list is `shard` modulo `shards`.
+template <int shard, int shards>
+void fill_elementwise(cpu::KernelTable& table) {
+  Elementwise::for_each([&]<class Op>() {
+    constexpr int index = IndexIn<Op, Elementwise>::value;
+    if constexpr (index % shards == shard) {
+      [&]<std::size_t... D>(std::index_sequence<D...>) {
+        auto one = [&]<Dtype dtype>() {
+          if constexpr (contains(Op::schema.types, dtype)) {
+            using T = typename ElementOf<dtype>::Type;
+            table.forward[index][static_cast<int>(dtype)] = &forward<Op, T>;
+            if constexpr (Op::schema.real_with_complex && is_complex(dtype)) {
+              using R = typename ElementOf<real_part(dtype)>::Type;
+              table.real_operand[index][0][static_cast<int>(dtype)] = &forward_real<Op, R, 0>;
+              table.real_operand[index][1][static_cast<int>(dtype)] = &forward_real<Op, R, 1>;
+            }
+            if constexpr (is_differentiable(dtype)) {
+              [&]<std::size_t... N>(std::index_sequence<N...>) {
+                auto input = [&]<int I>() {
+                  constexpr auto r = gradient_reads<Op>()[I];
+                  if constexpr (r.exists && r.reads != 0 && !r.passes_g) {
+                    table.gradient[index][I][static_cast<int>(dtype)] = &gradient<Op, T, I>;
+                  }
+                };
+                (input.template operator()<static_cast<int>(N)>(), ...);
+              }
+              (std::make_index_sequence<Op::arity>());
+            }
+          }
+        };
+        (one.template operator()<kernel_dtypes[D]>(), ...);
+      }
+      (std::make_index_sequence<std::size(kernel_dtypes)>());
+    }
+  });
+}
+
+}  // namespace hyalite::HWY_NAMESPACE

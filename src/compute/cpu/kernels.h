@@ -1,0 +1,56 @@
+/// The table of CPU kernels: filled once for each instruction set, one of them chosen at start.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "compute/cpu/cast.h"
+#include "compute/cpu/reduce.h"
+#include "hyalite/dtype.h"
+#include "ops/elementwise.h"
+
+namespace hyalite::cpu {
+
+/// Computes n contiguous elements. `attr` are the op's attributes; `stream` writes past the caches and needs outputs
+/// aligned to 64 bytes.
+using ElementwiseFn = void (*)(const void* const* in, void* const* out, std::size_t n, const double* attr, bool stream);
+
+inline constexpr int elementwise_count = Elementwise::size;
+inline constexpr int max_arity = 3;
+
+struct KernelTable {
+  using Row = std::array<ElementwiseFn, dtype_count>;
+  std::array<Row, elementwise_count> forward{};
+  /// By op and operand; the inputs are the incoming gradient, the operands and the output(s).
+  std::array<std::array<Row, max_arity>, elementwise_count> gradient{};
+  /// By op and operand: that operand is real beside a complex one.
+  std::array<std::array<Row, 2>, elementwise_count> real_operand{};
+  CastTable cast{};
+  ReduceKernels reduce{};
+};
+
+struct InstructionSet {
+  std::string name;     ///< x86-64-v2, avx2, avx512 or neon
+  bool (*available)();  ///< this processor has it
+  void (*fill)(KernelTable&);
+};
+
+/// The sets this build holds, from the narrowest.
+const std::vector<InstructionSet>& instruction_sets();
+/// The set in use: the widest available, or what HYALITE_ISA names. Throws ValueError for an unknown name and
+/// Unsupported for a set this processor lacks.
+const InstructionSet& instruction_set();
+
+namespace detail {
+extern std::atomic<const KernelTable*> active_kernels;
+const KernelTable& fill_kernels();
+}  // namespace detail
+inline const KernelTable& kernels() {
+  const KernelTable* t = detail::active_kernels.load(std::memory_order_acquire);
+  return t != nullptr ? *t : detail::fill_kernels();
+}
+
+}  // namespace hyalite::cpu

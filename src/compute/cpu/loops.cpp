@@ -1,0 +1,395 @@
+/// Chooses the shape of an elementwise loop: one flat pass, or tiles whose awkward operands go through blocks in L1.
+#include "compute/cpu/loops.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "compute/blocking.h"
+#include "compute/cpu/cpu_info.h"
+#include "compute/cpu/gather.h"
+#include "compute/cpu/threads.h"
+
+namespace hyalite::cpu {
+namespace {
+
+constexpr std::int64_t block_elements = 1024;
+constexpr std::int64_t tile_edge = 32;           // of a tile that transposes
+constexpr std::int64_t chunk_bytes = 128 << 10;  // of work handed to a thread at a time
+constexpr std::int64_t largest_chunk = 4 << 20;
+constexpr std::int64_t parallel_bytes = 512 << 10;  // below, threads cost more than they give
+
+/// The loop with its dimensions sorted by the output's memory order and joined where all operands allow it.
+struct Plan {
+  int rank = 0;
+  std::array<std::int64_t, max_rank> size;
+  std::array<std::array<std::int64_t, max_operands>, max_rank> stride;  // by dimension, inputs first
+  std::array<LoopOperand, max_operands> operand;
+  int inputs = 0, operands = 0;
+  std::int64_t numel = 1;
+};
+
+Plan make_plan(const Loop& loop) {
+  Plan p;
+  p.inputs = static_cast<int>(loop.in.size());
+  for (const LoopOperand& o : loop.in) p.operand[p.operands++] = o;
+  for (const LoopOperand& o : loop.out) p.operand[p.operands++] = o;
+  std::array<int, max_rank> order;
+  int n = 0;
+  for (int d = 0; d < static_cast<int>(loop.shape.size()); ++d) {
+    p.numel *= loop.shape[d];
+    if (loop.shape[d] != 1) order[n++] = d;
+  }
+  const std::int64_t* key = p.operand[p.inputs].strides;
+  std::stable_sort(order.begin(), order.begin() + n, [&](int a, int b) { return std::abs(key[a]) > std::abs(key[b]); });
+  for (int i = 0; i < n; ++i) {
+    const int d = order[i];
+    std::array<std::int64_t, max_operands> s;
+    for (int k = 0; k < p.operands; ++k) s[k] = p.operand[k].strides[d];
+    bool join = p.rank > 0;
+    for (int k = 0; join && k < p.operands; ++k) join = p.stride[p.rank - 1][k] == s[k] * loop.shape[d];
+    if (join) {
+      p.size[p.rank - 1] *= loop.shape[d];
+      p.stride[p.rank - 1] = s;
+    } else {
+      p.size[p.rank] = loop.shape[d];
+      p.stride[p.rank++] = s;
+    }
+  }
+  if (p.rank == 0) {
+    p.size[0] = 1;
+    for (int k = 0; k < p.operands; ++k) p.stride[0][k] = static_cast<std::int64_t>(itemsize(p.operand[k].stored));
+    p.rank = 1;
+  }
+  return p;
+}
+
+bool worth_streaming(const Plan& p) {
+  std::int64_t written = 0;
+  for (int k = p.inputs; k < p.operands; ++k)
+    written += p.numel * static_cast<std::int64_t>(itemsize(p.operand[k].stored));
+  return written > static_cast<std::int64_t>(last_level_cache_bytes() / 4 * 3);
+}
+
+bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 64 == 0; }
+
+/// Runs fn over [0, chunks): on threads when `parallel`, stopping early when allowed.
+template <class F>
+bool spread(std::int64_t chunks, bool parallel, bool interruptible, F&& fn) {
+  if (!parallel) {
+    fn(std::int64_t{0}, chunks);
+    return true;
+  }
+  const Blocking released;
+  if (interruptible) return parallel_for_interruptible(chunks, fn);
+  parallel_for(chunks, fn);
+  return true;
+}
+
+std::int64_t bytes_of(const Plan& p) {
+  std::int64_t bytes = 0;
+  for (int k = 0; k < p.operands; ++k) bytes += p.numel * static_cast<std::int64_t>(itemsize(p.operand[k].stored));
+  return bytes;
+}
+
+/// Every operand contiguous, in the kernel's own types: one pass, cut into chunks that begin on a cache line.
+bool run_flat(const Loop& loop, const Plan& p, LoopReport* report) {
+  const std::int64_t bytes = bytes_of(p);
+  const bool parallel = bytes * (loop.heavy ? 8 : 1) > parallel_bytes && num_threads() > 1;
+  const bool stream = worth_streaming(p);
+  std::int64_t per_chunk = p.numel;
+  if (bytes > parallel_bytes || parallel) {
+    // Long chunks keep the prefetchers on their streams; some sixteen a thread keep the threads level.
+    const std::int64_t level = std::clamp<std::int64_t>(bytes / (16 * num_threads()), chunk_bytes, largest_chunk);
+    const std::int64_t want = std::max<std::int64_t>(1, level / (loop.heavy ? 8 : 1) * p.numel / bytes);
+    per_chunk = (want + 63) / 64 * 64;
+  }
+  const std::int64_t chunks = (p.numel + per_chunk - 1) / std::max<std::int64_t>(per_chunk, 1);
+  if (report != nullptr) {
+    *report = {"contiguous", parallel ? static_cast<int>(std::min<std::int64_t>(num_threads(), chunks)) : 1, stream,
+               false, 1};
+  }
+  return spread(chunks, parallel, loop.interruptible, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t first = begin * per_chunk, count = std::min(end * per_chunk, p.numel) - first;
+    const void* in[max_operands];
+    void* out[max_operands];
+    bool can_stream = stream;
+    for (int k = 0; k < p.operands; ++k) {
+      std::byte* at = p.operand[k].data + first * static_cast<std::int64_t>(itemsize(p.operand[k].stored));
+      if (k < p.inputs) {
+        in[k] = at;
+      } else {
+        out[k - p.inputs] = at;
+        can_stream &= aligned(at);
+      }
+    }
+    loop.kernel(in, out, static_cast<std::size_t>(count), loop.attr, can_stream);
+    if (can_stream) std::atomic_thread_fence(std::memory_order_seq_cst);
+  });
+}
+
+/// How one operand reaches the kernel, tile after tile.
+class Window {
+ public:
+  Window(const LoopOperand& o, std::int64_t row_stride, std::int64_t col_stride)
+      : o_(o), row_(row_stride), col_(col_stride), size_(static_cast<std::int64_t>(itemsize(o.stored))) {}
+
+  /// The tile's elements, contiguous and in the kernel's dtype.
+  const void* read(const std::byte* at, std::int64_t rows, std::int64_t cols) {
+    if (o_.data == nullptr) return nullptr;
+    const bool one = (row_ == 0 || rows == 1) && (col_ == 0 || cols == 1);
+    if (one && at == filled_ && rows * cols <= filled_count_) return buffer_;
+    filled_ = nullptr;
+    const std::byte* dense = at;
+    const bool direct = o_.stored == o_.computed;
+    const std::int64_t n = rows * cols;
+    if (!is_dense(rows, cols)) {
+      std::byte* to = direct ? buffer_ : raw_;
+      gather(to, at, {rows, cols, row_, col_, static_cast<std::size_t>(size_)});
+      dense = to;
+    }
+    if (!direct) {
+      cast(kernels().cast, o_.stored, dense, o_.computed, buffer_, static_cast<std::size_t>(n));
+      dense = buffer_;
+    }
+    if (one && dense == buffer_) {
+      filled_ = at;
+      filled_count_ = n;
+    }
+    return dense;
+  }
+  /// Where the kernel may write the tile.
+  void* target(std::byte* at, std::int64_t rows, std::int64_t cols) {
+    return is_dense(rows, cols) && o_.stored == o_.computed ? static_cast<void*>(at) : buffer_;
+  }
+  /// Brings what was written to its place.
+  void write(std::byte* at, std::int64_t rows, std::int64_t cols) {
+    if (is_dense(rows, cols) && o_.stored == o_.computed) return;
+    const std::int64_t n = rows * cols;
+    const std::byte* from = buffer_;
+    if (o_.stored != o_.computed) {
+      std::byte* to = is_dense(rows, cols) ? at : raw_;
+      cast(kernels().cast, o_.computed, buffer_, o_.stored, to, static_cast<std::size_t>(n));
+      from = to;
+    }
+    if (!is_dense(rows, cols)) scatter(at, from, {rows, cols, row_, col_, static_cast<std::size_t>(size_)});
+  }
+
+ private:
+  bool is_dense(std::int64_t rows, std::int64_t cols) const {
+    return (col_ == size_ || cols == 1) && (rows == 1 || row_ == cols * size_);
+  }
+  const LoopOperand& o_;
+  std::int64_t row_, col_, size_;
+  const std::byte* filled_ = nullptr;
+  std::int64_t filled_count_ = 0;
+  alignas(64) std::byte buffer_[block_elements * 16];
+  alignas(64) std::byte raw_[block_elements * 16];
+};
+
+/// The two innermost dimensions are cut into tiles; all others are counted through.
+struct Tiling {
+  std::int64_t rows = 1, cols = 1;            // of the two innermost dimensions
+  std::int64_t tile_rows = 1, tile_cols = 1;  // of a tile
+  std::int64_t down = 1, across = 1, outer = 1;
+  std::int64_t tiles() const { return down * across * outer; }
+};
+
+bool transposes(const Plan& p) {
+  if (p.rank < 2) return false;
+  for (int k = 0; k < p.operands; ++k) {
+    const std::int64_t size = static_cast<std::int64_t>(itemsize(p.operand[k].stored));
+    const std::int64_t row = std::abs(p.stride[p.rank - 2][k]), col = std::abs(p.stride[p.rank - 1][k]);
+    if (row != 0 && row < col && col > size) return true;
+  }
+  return false;
+}
+
+Tiling make_tiling(const Plan& p) {
+  Tiling t;
+  t.cols = p.size[p.rank - 1];
+  t.rows = p.rank > 1 ? p.size[p.rank - 2] : 1;
+  for (int d = 0; d < p.rank - 2; ++d) t.outer *= p.size[d];
+  const std::int64_t widest = transposes(p) ? tile_edge : block_elements;
+  t.tile_cols = std::min(t.cols, widest);
+  t.tile_rows = std::min(t.rows, std::max<std::int64_t>(1, block_elements / t.tile_cols));
+  t.down = (t.rows + t.tile_rows - 1) / t.tile_rows;
+  t.across = (t.cols + t.tile_cols - 1) / t.tile_cols;
+  return t;
+}
+
+const char* describe(const Plan& p) {
+  if (transposes(p)) return "transposed tiles";
+  bool strided = false, broadcast = false, converted = false;
+  for (int k = 0; k < p.operands; ++k) {
+    const std::int64_t size = static_cast<std::int64_t>(itemsize(p.operand[k].stored));
+    converted |= p.operand[k].stored != p.operand[k].computed;
+    strided |= p.stride[p.rank - 1][k] != size && p.stride[p.rank - 1][k] != 0;
+    for (int d = 0; d < p.rank; ++d) broadcast |= p.stride[d][k] == 0;
+  }
+  if (strided) return broadcast ? "strided with broadcast" : "strided";
+  if (broadcast) return "contiguous with broadcast";
+  return converted ? "contiguous, converted in blocks" : "rows";
+}
+
+void run_tiles(const Loop& loop, const Plan& p, const Tiling& t, std::int64_t begin, std::int64_t end, bool stream) {
+  const int row_dim = p.rank - 2, col_dim = p.rank - 1;
+  std::array<std::int64_t, max_operands> row_stride{}, col_stride{};
+  for (int k = 0; k < p.operands; ++k) {
+    row_stride[k] = p.rank > 1 ? p.stride[row_dim][k] : 0;
+    col_stride[k] = p.stride[col_dim][k];
+  }
+  auto windows = [&]<std::size_t... K>(std::index_sequence<K...>) {
+    return std::array<Window, sizeof...(K)>{Window(p.operand[K], row_stride[K], col_stride[K])...};
+  };
+  auto body = [&](auto& w) {
+    for (std::int64_t tile = begin; tile < end; ++tile) {
+      std::int64_t rest = tile;
+      const std::int64_t across = rest % t.across, down = rest / t.across % t.down;
+      rest /= t.across * t.down;
+      const std::int64_t row = down * t.tile_rows, col = across * t.tile_cols;
+      const std::int64_t rows = std::min(t.tile_rows, t.rows - row), cols = std::min(t.tile_cols, t.cols - col);
+      std::array<std::int64_t, max_operands> at{};
+      for (int k = 0; k < p.operands; ++k) at[k] = row * row_stride[k] + col * col_stride[k];
+      for (int d = p.rank - 3; d >= 0; --d) {
+        const std::int64_t i = rest % p.size[d];
+        rest /= p.size[d];
+        for (int k = 0; k < p.operands; ++k) at[k] += i * p.stride[d][k];
+      }
+      const void* in[max_operands];
+      void* out[max_operands];
+      bool can_stream = stream;
+      for (int k = 0; k < p.inputs; ++k) in[k] = w[k].read(p.operand[k].data + at[k], rows, cols);
+      for (int k = p.inputs; k < p.operands; ++k) {
+        std::byte* to = p.operand[k].data + at[k];
+        out[k - p.inputs] = w[k].target(to, rows, cols);
+        can_stream &= out[k - p.inputs] == to && aligned(to);
+      }
+      loop.kernel(in, out, static_cast<std::size_t>(rows * cols), loop.attr, can_stream);
+      for (int k = p.inputs; k < p.operands; ++k) w[k].write(p.operand[k].data + at[k], rows, cols);
+    }
+  };
+  // Windows are large: an array just long enough.
+  auto with = [&]<std::size_t n>() {
+    auto w = windows(std::make_index_sequence<n>());
+    body(w);
+  };
+  switch (p.operands) {
+    case 2:
+      with.template operator()<2>();
+      break;
+    case 3:
+      with.template operator()<3>();
+      break;
+    case 4:
+      with.template operator()<4>();
+      break;
+    default:
+      with.template operator()<max_operands>();
+      break;
+  }
+  if (stream) std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+/// A plain transposed copy: the input contiguous along the second to last dimension, the output along the last.
+bool is_transposition(const Loop& loop, const Plan& p) {
+  if (!loop.moves || p.rank < 2 || p.operands != 2) return false;
+  const LoopOperand &in = p.operand[0], &out = p.operand[1];
+  const std::int64_t size = static_cast<std::int64_t>(itemsize(out.stored)), edge = 64 / size;
+  return in.stored == out.stored && p.stride[p.rank - 2][0] == size && p.stride[p.rank - 1][1] == size &&
+         p.size[p.rank - 1] >= edge && p.size[p.rank - 2] >= edge;
+}
+
+/// Strips one cache line wide, down all rows: as many read streams as a line has elements, and full lines written.
+bool run_transposition(const Loop& loop, const Plan& p, LoopReport* report) {
+  const std::int64_t size = static_cast<std::int64_t>(itemsize(p.operand[1].stored)), edge = 64 / size;
+  const std::int64_t rows = p.size[p.rank - 2], cols = p.size[p.rank - 1], strips = (cols + edge - 1) / edge;
+  std::int64_t outer = 1;
+  for (int d = 0; d < p.rank - 2; ++d) outer *= p.size[d];
+  const bool parallel = bytes_of(p) > parallel_bytes && num_threads() > 1, large = worth_streaming(p);
+  if (report != nullptr) {
+    const auto threads = parallel ? std::min<std::int64_t>(num_threads(), strips * outer) : 1;
+    *report = {"transposed, by cache lines", static_cast<int>(threads), large, false, rows * outer};
+  }
+  return spread(strips * outer, parallel, loop.interruptible, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t k = begin; k < end; ++k) {
+      std::int64_t rest = k / strips, from = 0, to = 0;
+      for (int d = p.rank - 3; d >= 0; --d) {
+        from += rest % p.size[d] * p.stride[d][0];
+        to += rest % p.size[d] * p.stride[d][1];
+        rest /= p.size[d];
+      }
+      const std::int64_t col = k % strips * edge, col_stride = p.stride[p.rank - 1][0],
+                         row_stride = p.stride[p.rank - 2][1];
+      std::byte* target = p.operand[1].data + to + col * size;
+      const Tile tile{rows, std::min(edge, cols - col), row_stride, col_stride, static_cast<std::size_t>(size)};
+      const bool stream = large && aligned(target) && row_stride % 64 == 0;
+      transpose_copy(target, p.operand[0].data + from + col * col_stride, tile, stream);
+    }
+    if (large) std::atomic_thread_fence(std::memory_order_seq_cst);
+  });
+}
+
+bool is_flat(const Plan& p) {
+  if (p.rank != 1) return false;
+  for (int k = 0; k < p.operands; ++k) {
+    const LoopOperand& o = p.operand[k];
+    if (o.data == nullptr) continue;
+    if (o.stored != o.computed || p.stride[0][k] != static_cast<std::int64_t>(itemsize(o.stored))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool run(const Loop& loop, LoopReport* report) {
+  const Plan p = make_plan(loop);
+  if (p.numel == 0) return true;
+  if (is_flat(p)) return run_flat(loop, p, report);
+  if (is_transposition(loop, p)) return run_transposition(loop, p, report);
+  const Tiling t = make_tiling(p);
+  const std::int64_t bytes = bytes_of(p);
+  const bool parallel = bytes * (loop.heavy ? 8 : 1) > parallel_bytes && num_threads() > 1;
+  const bool stream = worth_streaming(p);
+  if (report != nullptr) {
+    *report = {describe(p), parallel ? static_cast<int>(std::min<std::int64_t>(num_threads(), t.tiles())) : 1, stream,
+               true, t.rows * t.outer};
+  }
+  return spread(t.tiles(), parallel, loop.interruptible,
+                [&](std::int64_t begin, std::int64_t end) { run_tiles(loop, p, t, begin, end, stream); });
+}
+
+namespace {
+
+/// Elements as they are, whatever they mean.
+template <std::size_t size>
+void move_elements(const void* const* in, void* const* out, std::size_t n, const double*, bool) {
+  std::memcpy(out[0], in[0], n * size);
+}
+
+ElementwiseFn mover(std::size_t size) {
+  switch (size) {
+    case 1:
+      return move_elements<1>;
+    case 2:
+      return move_elements<2>;
+    case 4:
+      return move_elements<4>;
+    case 8:
+      return move_elements<8>;
+    default:
+      return move_elements<16>;
+  }
+}
+
+}  // namespace
+
+bool copy(const LoopOperand& in, const LoopOperand& out, Dims shape, LoopReport* report) {
+  // The input is converted on its way through the block, so the kernel only moves.
+  LoopOperand from = in, to = out;
+  from.computed = to.computed = out.stored;
+  return run({.kernel = mover(itemsize(out.stored)), .shape = shape, .in = {&from, 1}, .out = {&to, 1}, .moves = true},
+             report);
+}
+
+}  // namespace hyalite::cpu

@@ -1,0 +1,50 @@
+/// The shapes an elementwise loop can have; no op writes a loop, a tail or a stride of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "compute/cpu/kernels.h"
+#include "tensor/shape.h"
+
+namespace hyalite::cpu {
+
+/// One operand of a loop over `shape`.
+struct LoopOperand {
+  std::byte* data = nullptr;
+  const std::int64_t* strides = nullptr;  ///< bytes, one a dimension of the loop; 0 where it is broadcast
+  Dtype stored = Dtype::float32;          ///< as it lies in memory
+  Dtype computed = Dtype::float32;        ///< as the kernel wants it
+};
+
+/// What a loop did, for the trace.
+struct LoopReport {
+  const char* shape = "contiguous";
+  int threads = 1;
+  bool streaming = false;
+  bool blocks = false;  ///< operands went through blocks in the cache
+  std::int64_t rows = 1;
+};
+
+inline constexpr int max_operands = 8;
+
+/// One elementwise loop.
+struct Loop {
+  ElementwiseFn kernel = nullptr;
+  const double* attr = nullptr;
+  Dims shape;
+  std::span<const LoopOperand> in;
+  std::span<const LoopOperand> out;
+  bool heavy = false;          ///< a transcendental function: worth threads sooner
+  bool moves = false;          ///< the kernel only moves elements
+  bool interruptible = false;  ///< may stop between chunks, leaving the output unfinished
+};
+
+/// Runs it. False when it was interrupted. `report` may be null.
+bool run(const Loop& loop, LoopReport* report);
+
+/// Copies and converts: the loop whose kernel is a cast.
+bool copy(const LoopOperand& in, const LoopOperand& out, Dims shape, LoopReport* report);
+
+}  // namespace hyalite::cpu

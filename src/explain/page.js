@@ -1,0 +1,768 @@
+"use strict";
+(() => {
+
+// ---------------- Small tools
+
+const $ = id => document.getElementById(id);
+const isNumber = value => typeof value === "number" && Number.isFinite(value);
+const list = value => Array.isArray(value) ? value : [];
+const sum = (values, of) => values.reduce((total, value) => total + (of(value) || 0), 0);
+const joined = (parts, separator = " · ") => parts.filter(Boolean).join(separator);
+const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+
+/** Makes an element. Text only ever enters as a text node, so nothing in a record can become markup. */
+function h(tag, attributes, ...children) {
+  const [name, ...classes] = tag.split(".");
+  const svg = /^(svg|g|path|rect|text|tspan|defs|marker)$/.test(name);
+  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
+  if (classes.length) element.setAttribute("class", classes.join(" "));
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("--")) element.style.setProperty(key, value);
+    else if (key === "style") Object.assign(element.style, value);
+    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter(child => child !== undefined && child !== null && child !== ""));
+  return element;
+}
+
+const significant = value => value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2);
+
+function duration(ns) {
+  if (!isNumber(ns)) return "not timed";
+  for (const [size, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]])
+    if (ns >= size * 0.9995) return `${significant(ns / size)} ${unit}`;
+  return `${Math.round(ns)} ns`;
+}
+
+function bytes(count, step = 1000) {
+  const units = step === 1024 ? ["B", "KiB", "MiB", "GiB", "TiB"] : ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (count >= step && unit < units.length - 1) { count /= step; ++unit; }
+  return `${unit && !Number.isInteger(count) ? significant(count) : count} ${units[unit]}`;
+}
+
+function show(value) {
+  if (Array.isArray(value)) return value.map(show).join(", ");
+  if (value && typeof value === "object")
+    return show(Object.entries(value).map(([key, item]) => `${key} ${show(item)}`));
+  return String(value ?? "none");
+}
+
+const share = part => part < 0.0001 ? "< 0.01 %" : `${part > 0.9995 ? 100 : significant(part * 100)} %`;
+const shape = dimensions => `(${dimensions.join(", ")}${dimensions.length === 1 ? "," : ""})`;
+const tensor = ({dtype, shape: size, device}) =>
+  joined([dtype, Array.isArray(size) && shape(size), device && `on ${device}`], " ");
+
+/** Splits a name where it may break: after a separator and inside CamelCase. */
+const breakable = name => String(name).split(/(?<=[._ :-])|(?<=[a-z])(?=[A-Z])/).flatMap(part => [part, h("wbr")]);
+
+// ---------------- The record
+
+let trace;
+try {
+  trace = JSON.parse($("trace").textContent);
+} catch (error) {
+  $("subtitle").textContent = `This page holds no readable trace: ${error.message}`;
+  for (const id of ["timeline-place", "tiles"]) $(id).hidden = true;
+  $("main").hidden = true;
+  return;
+}
+const steps = list(trace.steps), ops = list(trace.ops), machine = trace.machine || {}, result = trace.result || {};
+const memory = trace.memory || {}, recorder = trace.recorder || {}, ceiling = machine.ceiling || {};
+const last = steps.reduce((most, step) => Math.max(most, step.from || 0, step.to || 0), 0);
+const participants = Array.from({length: Math.max(last + 1, list(trace.participants).length)},
+                                (_, index) => list(trace.participants)[index] ?? `part ${index + 1}`);
+const from = step => step.from ?? step.to ?? 0, to = step => step.to ?? step.from ?? 0;
+const phaseOf = step => step.phase || "Other";
+const phases = [...new Set(["Python", "Validate", "Compute", "Record", "Return", ...steps.map(phaseOf)])]
+  .filter(phase => steps.some(step => phaseOf(step) === phase));
+const timed = steps.filter(step => isNumber(step.ns) && !step.below_resolution);
+const longestOf = some => some.reduce((most, step) => !most || (step.ns || 0) > (most.ns || 0) ? step : most, null);
+const hottest = longestOf(timed);
+const timeOf = step => step.below_resolution ? `< ${duration(Math.ceil(recorder.resolution_ns || 10))}` : duration(step.ns);
+const factsOf = step => Object.entries(step.facts || {});
+const routeOf = (step, arrow = " → ") =>
+  [...new Set([from(step), to(step)])].map(index => participants[index]).join(arrow);
+const kernels = (() => {
+  const measured = steps.filter(step => isNumber(step.gb_per_s) || isNumber(step.bytes_moved));
+  if (measured.length) return measured;
+  return steps.filter(step => from(step) !== to(step) && /^kernel\b/i.test(participants[to(step)]));
+})();
+const opOf = step => step.op ?? 0, depthOf = step => step.depth || 0;
+const opNumbers = [...new Set(steps.map(opOf))];
+const severalOps = opNumbers.length > 1;
+const opName = number => (ops[number] || {}).name || `operation ${number + 1}`;
+
+// ---------------- Header
+
+function drawHeader() {
+  const title = trace.expression || "Trace";
+  document.title = `${title}, end to end`;
+  $("expression").textContent = title;
+  $("subtitle").textContent = joined([
+    trace.where, machine.cpu, machine.isa, isNumber(machine.threads) && plural(machine.threads, "thread"),
+    Object.keys(result).length && `result ${tensor(result)}`, result.grad_fn && `grad_fn ${result.grad_fn}`,
+  ]);
+  $("tiles").append(...tiles());
+}
+
+function tile(value, note, part) {
+  const meter = isNumber(part)
+    ? h("span.meter", {"aria-hidden": "true"}, h("i", {style: {width: `${Math.min(100, part * 100)}%`}})) : null;
+  return h("li", null, h("b", null, value), h("span", null, note), meter);
+}
+
+function tiles() {
+  const found = [], several = kernels.length > 1;
+  if (isNumber(trace.total_ns)) found.push(tile(duration(trace.total_ns), "from Python to Python"));
+  else if (!timed.length) found.push(tile("not timed", "the function was run once"));
+  const around = isNumber(trace.around_ns) ? trace.around_ns
+    : isNumber(trace.total_ns) && kernels.length && kernels.every(step => isNumber(step.ns))
+      ? Math.max(0, trace.total_ns - sum(kernels, step => step.ns)) : null;
+  if (around !== null) found.push(tile(duration(around), several ? "around the kernels" : "around the kernel"));
+  found.push(...bandwidthTile(several));
+  if (isNumber(trace.interpreter_ns)) found.push(tile(duration(trace.interpreter_ns), "in the interpreter"));
+  const counted = steps.map(step => step.facts && step.facts.copies).filter(isNumber);
+  const copies = isNumber(memory.copies) ? memory.copies : counted.length ? sum(counted, count => count) : null;
+  if (copies !== null) found.push(tile(String(copies), copies === 1 ? "copy" : "copies"));
+  if (isNumber(memory.pool_hits)) {
+    const asked = memory.pool_hits + (memory.pool_misses || 0);
+    found.push(tile(`${memory.pool_hits} of ${asked}`, asked === 1 ? "block from the pool" : "blocks from the pool"));
+  }
+  return found;
+}
+
+function bandwidthTile(several) {
+  const rated = longestOf(kernels.filter(step => isNumber(step.gb_per_s)));
+  const written = kernels.map(step => step.facts && step.facts.bandwidth).find(Boolean);
+  if (!rated) return written ? [tile(String(written).split(" (")[0], ceiling.name || "bandwidth of the kernel")] : [];
+  const which = several && "longest kernel", rate = significant(rated.gb_per_s);
+  if (!isNumber(ceiling.gb_per_s)) return [tile(`${rate} GB/s`, which || "moved by the kernel")];
+  const part = rated.gb_per_s / ceiling.gb_per_s;
+  return [tile(`${rate} of ${significant(ceiling.gb_per_s)} GB/s`,
+               joined([`${Math.round(part * 100)} % of ${ceiling.name || "the ceiling"}`, which], "; "), part)];
+}
+
+// ---------------- Timeline
+
+let scale = hottest && isNumber(trace.total_ns) && hottest.ns < trace.total_ns / 2 ? "linear" : "log";
+let onlyPhase = null;
+
+/** Places each step on the timeline: [left, width, elapsed ns at its start], in shares of the whole. */
+function placeSteps() {
+  const linear = scale === "linear" && timed.length;
+  const weight = step => linear ? step.ns || 0 : isNumber(step.ns) ? 0.2 + Math.log10(1 + step.ns) : 1;
+  const starts = linear && steps.every(step => isNumber(step.start_ns));
+  let end = 0, elapsed = 0;
+  const places = steps.map(step => {
+    const left = starts ? step.start_ns : end, at = isNumber(step.start_ns) ? step.start_ns : elapsed;
+    end = Math.max(end, left + weight(step));
+    elapsed = at + (step.ns || 0);
+    return [left, weight(step), at];
+  });
+  const whole = (linear ? Math.max(end, trace.total_ns || 0) : end) || 1;
+  return {places: places.map(([left, width, at]) => [left / whole, width / whole, at]), whole, elapsed};
+}
+
+/** At most five marks for the axis, as [share, text], far enough apart for their texts. */
+function marks({places, whole, elapsed}) {
+  if (!timed.length) return [[0, "first step"], [1, "last step"]];
+  if (scale === "linear") {
+    const rough = whole / 4, power = 10 ** Math.floor(Math.log10(rough));
+    const stride = [1, 2, 5, 10].map(factor => factor * power).find(size => size >= rough);
+    const even = Array.from({length: Math.floor(whole / stride) + 1}, (_, index) =>
+      [index * stride / whole, index ? duration(index * stride).replace(/\.?0+ /, " ") : "0"]);
+    return even.at(-1)[0] < 0.82 ? [...even, [1, duration(whole)]] : even;
+  }
+  const chosen = [[0, "0"]];
+  for (const target of [0.25, 0.5, 0.75]) {
+    const place = places.find(([left]) => left >= target - 0.08);
+    const [before, said] = chosen.at(-1), text = place && duration(place[2]);
+    if (place && place[0] - before > 0.19 && place[0] < 0.81 && text !== said) chosen.push([place[0], text]);
+  }
+  const end = duration(Math.max(elapsed, trace.total_ns || 0));
+  // The last text ends at the edge, so the one before it needs half as much again.
+  return [...chosen.filter(([share, text]) => text !== end && share < 0.72), [1, end]];
+}
+
+const blocks = [];
+function drawTimeline() {
+  const placing = placeSteps(), tracks = {};
+  const percent = share => `${(share * 100).toFixed(3)}%`;
+  const groups = phases.map(phase => {
+    const own = steps.filter(step => phaseOf(step) === phase);
+    const time = own.some(step => isNumber(step.ns)) ? sum(own, step => step.ns) : null;
+    const text = joined([plural(own.length, "step"), time !== null && duration(time)], ", ");
+    return {phase, size: time ?? own.length, text};
+  });
+  $("phase-bar").replaceChildren(...groups.map(({phase, size}) =>
+    h("i", {"data-phase": phase, style: {flex: `${size} 0 0`}})));
+  $("phase-bar").setAttribute("aria-label", groups.map(({phase, text}) => `${phase}: ${text}`).join("; "));
+  $("phase-bar").hidden = !timed.length;
+  $("lanes").replaceChildren(...groups.map(({phase, text}) => {
+    tracks[phase] = h("div.track", {"aria-hidden": "true"});
+    return h("div.lane", {"data-phase": phase},
+      h("button", {"aria-pressed": String(phase === onlyPhase), onclick: () => togglePhase(phase)},
+        phase, h("span", null, text)),
+      tracks[phase]);
+  }));
+  steps.forEach((step, index) => {
+    const [left, width] = placing.places[index];
+    blocks[index] = h(step === hottest ? "i.hot" : isNumber(step.ns) ? "i" : "i.untimed", {
+      "data-step": index, title: `${step.label || ""}: ${timeOf(step)}`,
+      style: {left: `min(${percent(left)}, 100% - 2px)`, width: percent(width)},
+    });
+    tracks[phaseOf(step)].append(blocks[index]);
+    if (index && severalOps && opOf(step) !== opOf(steps[index - 1]) && opNumbers.length < 40)
+      for (const phase of phases) tracks[phase].append(h("u", {style: {left: percent(left)}}));
+  });
+  $("lanes").append(h("div.lane", {"aria-hidden": "true"}, h("div.axis", null, marks(placing).map(([share, text]) =>
+    h(share < 0.04 ? "span.start" : share > 0.93 ? "span.end" : "span", {style: {left: percent(share)}}, text)))));
+  $("timeline-note").textContent = !timed.length ? "not timed: steps in order"
+    : scale === "log" ? "steps in order, widths by the logarithm of the time" : "steps in order, widths by time";
+  for (const button of document.querySelectorAll("[data-scale]"))
+    button.setAttribute("aria-pressed", String(button.dataset.scale === scale));
+  document.querySelector(".segmented").hidden = !timed.length;
+  if (blocks[current]) blocks[current].classList.add("on");
+}
+
+function togglePhase(phase) {
+  onlyPhase = onlyPhase === phase ? null : phase;
+  for (const button of $("lanes").querySelectorAll("button"))
+    button.setAttribute("aria-pressed", String(button.parentNode.dataset.phase === onlyPhase));
+  filter();
+}
+
+function clearFilter() {
+  $("search").value = "";
+  $("search").blur();
+  togglePhase(onlyPhase);
+}
+
+function setScale(value) { scale = value; drawTimeline(); }
+
+// ---------------- Sequence diagram
+
+const rows = [], headings = [];
+let current = -1, narrow = false;
+
+function drawSteps() {
+  const columns = participants.length;
+  $("who").style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
+  $("who").append(...participants.map(name => h("span", null, breakable(name))));
+  $("steps").style.setProperty("--lifelines", participants.map((_, index) =>
+    `linear-gradient(var(--line) 0 0) ${(index + 0.5) / columns * 100}% 0 / 1px 100% no-repeat`).join(", "));
+  const longest = Math.log10(1 + (hottest ? hottest.ns : 1)), seen = new Set();
+  const outer = [];  // the operation last seen at each depth
+  let phase = null, op = null;
+  const made = document.createDocumentFragment();
+  steps.forEach((step, index) => {
+    const number = opOf(step);
+    if (severalOps && number !== op) {
+      const element = opHeading(number, depthOf(step), outer[depthOf(step) - 1], seen.has(number));
+      headings.push({first: index, element});
+      made.append(element);
+      seen.add(number);
+      phase = null;
+    }
+    rows[index] = stepRow(step, index, phaseOf(step) !== phase, columns, longest);
+    made.append(rows[index]);
+    phase = phaseOf(step);
+    op = outer[depthOf(step)] = number;
+  });
+  $("steps").append(made);
+  const key = {"request.right": "request", "return.left": "return", "lazy.right": "recorded, runs later",
+               "guard.right": "check", self: "own work"};
+  $("key").append(...Object.entries(key).filter(([style]) => steps.some(step => step.kind === style.split(".")[0]))
+    .map(([style, text]) => h("span", null, h(`i.arrow.${style}`), text)));
+}
+
+function opHeading(number, depth, caller, again) {
+  const op = ops[number] || {};
+  return h(depth ? "li.op.nested" : "li.op", {"--depth": depth}, h("h3", null, opName(number)),
+    again ? h("span.dim", null, "continued") : [
+      h("span.dim", null,
+        joined([caller !== undefined && `inside ${opName(caller)}`, op.where, op.result && tensor(op.result)])),
+      isNumber(op.total_ns) ? h("span.total", null, duration(op.total_ns)) : null]);
+}
+
+function stepRow(step, index, firstOfPhase, columns, longest) {
+  const a = from(step), b = to(step), self = a === b, phase = phaseOf(step);
+  const left = (Math.min(a, b) + 0.5) / columns, span = Math.abs(a - b) / columns;
+  const log = isNumber(step.ns) ? Math.log10(1 + step.ns) / longest : 0;
+  const kind = ["guard", "lazy", "return"].includes(step.kind) ? step.kind : "request";
+  const row = `li${step === hottest ? ".hot" : ""}${depthOf(step) ? ".nested" : ""}`;
+  return h(row, {"data-phase": phase, "--depth": depthOf(step)},
+    h("button.row", {
+      "data-step": index, tabindex: -1,
+      "aria-label": `Step ${index + 1} of ${steps.length}, ${phase}, ${routeOf(step, " to ")}: ` +
+                    `${step.label || ""}, ${timeOf(step)}`,
+    },
+      h("span.phase", null, firstOfPhase ? phase : ""),
+      h("span.lanes", null,
+        h("span.label", {"--middle": left + span / 2}, step.label || step.kind || "step"),
+        h("span.route", null, routeOf(step)),
+        h(`span.arrow.${kind}.${self ? "self" : b > a ? "right" : "left"}`,
+          {"--left": `${left * 100}%`, "--span": `${span * 100}%`})),
+      h("span.time", null, timeOf(step), log ? h("i", {"--log": `${Math.max(4, log * 100)}%`}) : null)));
+}
+
+/** A column needs room for a name; with less, the steps become a list. */
+function fit() {
+  const width = $("diagram").clientWidth;
+  narrow = width < 560 || (width - 180) / participants.length < 62;
+  $("diagram").classList.toggle("narrow", narrow);
+  $("aside").hidden = narrow || !steps.length;
+  $("main").classList.toggle("one-column", $("aside").hidden);
+  for (const graph of document.querySelectorAll(".graph"))
+    graph.classList.toggle("tight", graph.clientWidth < graph.firstChild.getAttribute("width"));
+  placePanel();
+}
+
+function placePanel() {
+  const home = narrow && rows[current] || $("aside");
+  if ($("panel").parentNode === home) return;
+  home.append($("panel"));
+  $("panel").hidden = false;
+}
+
+// ---------------- Selection and details
+
+function select(index, {focus = false, scroll = false} = {}) {
+  const step = steps[index];
+  if (!step) return;
+  if (rows[current]) {
+    rows[current].classList.remove("on");
+    rows[current].firstChild.tabIndex = -1;
+    rows[current].firstChild.removeAttribute("aria-current");
+    blocks[current].classList.remove("on");
+  }
+  current = index;
+  rows[index].classList.add("on");
+  blocks[index].classList.add("on");
+  const row = rows[index].firstChild;
+  row.tabIndex = 0;
+  row.setAttribute("aria-current", "step");
+  fillPanel(step);
+  $("panel").hidden = false;
+  placePanel();
+  if (focus) row.focus({preventScroll: true});
+  if (scroll) {
+    // The heading of the diagram is sticky and would hide a row that scrollIntoView puts under it.
+    const box = row.getBoundingClientRect(), top = $("who").offsetHeight + 4;
+    if (box.top < top) scrollBy(0, box.top - top);
+    else if (box.bottom > innerHeight - 4) scrollBy(0, box.bottom - innerHeight + 4);
+  }
+}
+
+const sourcesOf = step => [].concat(step.source || []).filter(source => source.text || source.file);
+const hasCode = step => sourcesOf(step).some(source => source.text) || Boolean(step.assembly);
+
+function fillPanel(step) {
+  const facts = factsOf(step).map(([key, value]) => [h("dt", null, key), h("dd", null, show(value))]);
+  const timing = step.below_resolution ? "below the resolution of the clock"
+    : !isNumber(step.ns) ? "the function was run once"
+    : trace.total_ns > 0 && `${share(step.ns / trace.total_ns)} of the whole`;
+  $("panel").dataset.phase = phaseOf(step);
+  $("panel").replaceChildren(
+    h("div.kicker", null,
+      joined([phaseOf(step), severalOps && opName(opOf(step)), `step ${current + 1} of ${steps.length}`])),
+    h("h2", null, step.label || step.kind || "step"),
+    h("div.dim", {style: {fontSize: "13px"}}, joined([routeOf(step), timeOf(step), timing])),
+    ...(facts.length ? [h("dl", null, facts)] : []),
+    ...(step.why ? [h("p.why", null, step.why)] : []),
+    ...codeBlocks(step),
+    ...(hasCode(step) ? [h("button.small-button", {onclick: openCode}, "Open large ", h("kbd", null, "Enter"))] : []),
+    h("p.hint", null, [["↑ ↓", " steps · "], ["/", " search · "], ["?", " keys"]].map(([key, text]) =>
+      [h("kbd", null, key), text])));
+}
+
+function codeBlocks(step) {
+  const block = (name, note, content) =>
+    h("div", null, h("div.code-head", null, h("h3", null, name), h("span", null, breakable(note))), content);
+  const made = sourcesOf(step).map(({file, line, first_line: first, language, text}) =>
+    block("Source", [file, line].filter(part => part !== undefined && part !== null).join(":") || language || "",
+          text ? code(text, language || "cpp", "Source", first ?? line ?? 1, line) : null));
+  if (step.assembly)
+    made.push(block("Machine code", machine.isa || "", code(step.assembly, "assembly", "Machine code")));
+  return made;
+}
+
+const keywords = new Set((
+  "__global __kernel alignas and auto bool break case char class const constexpr continue def default device do " +
+  "double else enum false False float for from global if import in inline int is kernel lambda local long " +
+  "namespace new None not nullptr operator or private public return short signed sizeof static struct switch " +
+  "template this true True typename unsigned using void while with yield").split(" "));
+const tokens = {
+  code: /(\/\/.*|\/\*.*?\*\/)|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])')|\b(\d[\w.']*)|\b([A-Za-z_]\w*)/g,
+  python: /(#.*)|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\b(\d[\w.]*)|\b([A-Za-z_]\w*)/g,
+  assembly: /((?:[#;]|\/\/).*)|("[^"]*")|(\$?-?\b0x[\da-f]+\b|\$-?\d+)|(?<=^\s*(?:\S+:\s*)?)(\.?[a-z][\w.]*)(?=\s|$)/g,
+};
+
+function code(text, language, name, first, here) {
+  const pattern = tokens[language === "assembly" || language === "python" ? language : "code"];
+  const lines = String(text).replace(/\n$/, "").split("\n").map((line, index) => {
+    const parts = [];
+    let end = 0;
+    for (const match of line.matchAll(pattern)) {
+      const kind = match[1] ? "c" : match[2] ? "s" : match[3] ? "n"
+        : language === "assembly" ? "m" : keywords.has(match[4]) ? "k" : null;
+      parts.push(line.slice(end, match.index), kind ? h(`span.${kind}`, null, match[0]) : match[0]);
+      end = match.index + match[0].length;
+    }
+    const number = first === undefined ? null : first + index;
+    const tag = number !== null && number === here ? "span.here" : "span";
+    return h(tag, {"data-line": number ?? ""}, parts, line.slice(end), "\n");
+  });
+  return h("pre", {tabindex: 0, role: "region", "aria-label": name}, h("code", null, lines));
+}
+
+function openCode() {
+  const step = steps[current];
+  if (!step) return;
+  const dialog = $("code");
+  dialog.replaceChildren(
+    h("form.title-row", {method: "dialog"},
+      h("h2", {id: "code-title"}, step.label || "step"), h("button.small-button", null, "Close")),
+    hasCode(step) ? h("div.side-by-side", null, codeBlocks(step))
+                  : h("p.dim", null, "The record holds no source and no machine code for this step."));
+  dialog.showModal();
+  for (const line of dialog.querySelectorAll(".here")) line.scrollIntoView({block: "center", inline: "start"});
+}
+
+// ---------------- Search
+
+const haystacks = [];
+function haystack(index) {
+  const step = steps[index];
+  return haystacks[index] ??= joined([
+    phaseOf(step), step.label, step.kind, routeOf(step), step.why, severalOps && opName(opOf(step)), show(step.facts),
+    ...sourcesOf(step).map(source => source.file),
+  ], "\n").toLowerCase();
+}
+
+function filter() {
+  const words = $("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const visible = steps.map((step, index) =>
+    (!onlyPhase || phaseOf(step) === onlyPhase) && words.every(word => haystack(index).includes(word)));
+  rows.forEach((row, index) => { row.hidden = !visible[index]; });
+  headings.forEach(({first, element}, index) => {
+    element.hidden = !visible.slice(first, (headings[index + 1] || {}).first).includes(true);
+  });
+  const shown = visible.filter(Boolean).length;
+  $("nothing").hidden = shown > 0;
+  $("count").textContent = (shown < steps.length ? `${shown} of ` : "") + plural(steps.length, "step");
+  if (shown && !visible[current]) select(visible.indexOf(true));
+}
+
+/** Goes to the next visible step in a direction, or to the first or last one. */
+function move(direction, toEnd) {
+  let next = toEnd ? (direction > 0 ? 0 : steps.length - 1) : current + direction;
+  while (rows[next] && rows[next].hidden) next += direction;
+  if (rows[next]) select(next, {focus: true, scroll: true});
+}
+
+// ---------------- Kernels, memory, operations
+
+function card(id, title, note, wide, ...content) {
+  return h(wide ? "section.card.wide" : "section.card", {id, "aria-label": title},
+    h("h2", null, title), note ? h("p", null, note) : null, content);
+}
+
+function jumpTo(index) {
+  if (rows[index].hidden) clearFilter();
+  select(index, {focus: true});
+  rows[index].scrollIntoView({block: "center"});
+}
+
+/** A bar of `value` with a mark at `mark`, both on one scale. */
+function measure(name, value, mark, text) {
+  const whole = Math.max(value, mark || 0) * 1.05 || 1, percent = part => `${(part / whole * 100).toFixed(2)}%`;
+  return h("div.measure", null, h("span", null, name),
+    h("span.meter", {"aria-hidden": "true"},
+      h("i", {style: {width: percent(value)}}), isNumber(mark) ? h("u", {style: {left: percent(mark)}}) : null),
+    h("small", null, text));
+}
+
+function kernelMeasures({bytes_moved: moved, bytes_least: least, gb_per_s: rate, ns}) {
+  const limit = ceiling.gb_per_s, parts = [];
+  if (isNumber(rate))
+    parts.push(measure("bandwidth", rate, limit, !isNumber(limit) ? `${significant(rate)} GB/s`
+      : `${significant(rate)} of ${significant(limit)} GB/s, ${Math.round(rate / limit * 100)} % of the ceiling`));
+  if (isNumber(moved))
+    parts.push(measure("bytes", moved, least, joined([
+      `${bytes(moved)} moved`, isNumber(least) && `${bytes(least)} least possible`,
+      least && `${(moved / least).toFixed(2)}\u00a0×`], ", ")));
+  if (least > 0 && limit > 0 && ns > 0) {
+    const ideal = least / limit;  // bytes over GB/s are nanoseconds
+    const verdict = ns < ideal ? "faster than the ceiling, the data was in a cache"
+      : `${(ns / ideal).toFixed(2)}\u00a0× the least possible time`;
+    parts.push(h("p.verdict", null,
+      `${duration(ns)}; the least bytes at the ceiling take ${duration(ideal)}: `, h("b", null, verdict)));
+  }
+  return parts;
+}
+
+function kernelCard() {
+  const measured = kernels.filter(step => isNumber(step.gb_per_s) || isNumber(step.bytes_moved))
+    .sort((a, b) => (b.ns || 0) - (a.ns || 0));
+  if (!measured.length) return null;
+  const items = measured.slice(0, 6).map(step => h("div.kernel", null,
+    h("button.link", {onclick: () => jumpTo(steps.indexOf(step))}, step.label || "kernel"), kernelMeasures(step)));
+  const note = joined([
+    isNumber(ceiling.gb_per_s) && "The line marks the ceiling measured on this machine, and the least possible bytes.",
+    measured.length > items.length && `The longest ${items.length} of ${measured.length}.`], " ");
+  const several = items.length > 1;
+  return card("kernels", several ? "Kernels against the machine" : "Kernel against the machine", note, several,
+    h("div.kernels", null, items));
+}
+
+function memoryCard() {
+  const size = value => isNumber(value) && bytes(value, 1024), count = value => isNumber(value) && String(value);
+  const {pool_hits: hits = 0, pool_misses: misses = 0} = memory, asked = hits + misses;
+  const figures = [
+    ["allocated", size(memory.allocated_bytes)], ["peak", size(memory.peak_bytes)], ["copies", count(memory.copies)],
+    ["pool hits", count(memory.pool_hits)], ["pool misses", count(memory.pool_misses)],
+  ].filter(([, text]) => text);
+  if (!figures.length) return null;
+  return card("memory", "Memory", "Blocks and bytes that this call took.", false,
+    h("dl.figures", null, figures.map(([name, text]) => h("div", null, h("dt", null, name), h("dd", null, text)))),
+    asked ? measure("pool", hits, asked, `${hits} of ${plural(asked, "block")} without asking the system`) : null);
+}
+
+function opsCard() {
+  const body = opNumbers.map(number => {
+    const op = ops[number] || {}, first = steps.findIndex(step => opOf(step) === number), depth = depthOf(steps[first]);
+    return h("tr", null,
+      h("td", {style: {paddingLeft: `${depth * 14}px`}},
+        h("button.link", {onclick: () => jumpTo(first)}, opName(number)),
+        depth ? h("span.dim", null, " (nested)") : null),
+      h("td", null, op.where), h("td", null, op.result ? tensor(op.result) : null),
+      h("td.number", null, isNumber(op.total_ns) ? duration(op.total_ns) : null));
+  });
+  const head = ["operation", "where", "result"].map(name => h("th", {scope: "col"}, name));
+  return card("operations", "Operations", "", false,
+    h("div.table", {tabindex: 0, role: "region", "aria-label": "Operations"}, h("table", null,
+      h("thead", null, h("tr", null, head, h("th.number", {scope: "col"}, "time"))), h("tbody", null, body))));
+}
+
+// ---------------- Autograd graph
+
+const pen = document.createElement("canvas").getContext("2d");
+function textWidth(text, size, weight = 400) {
+  pen.font = `${weight} ${size}px ${getComputedStyle(document.documentElement).getPropertyValue("--mono")}`;
+  return pen.measureText(text).width;
+}
+
+/** Breaks a text into lines of at most `width` characters. */
+function wrap(text, width = 34) {
+  const lines = [""];
+  for (const word of String(text).split(" ").flatMap(part => part.match(new RegExp(`.{1,${width}}`, "g")) || [])) {
+    if (lines.at(-1) && lines.at(-1).length + word.length >= width) lines.push("");
+    lines[lines.length - 1] += (lines.at(-1) ? " " : "") + word;
+  }
+  return lines.filter(Boolean);
+}
+
+/** Puts nodes in layers by their longest path from a root, and a bend in each layer that an edge crosses. */
+function layers(nodes, edges) {
+  const waiting = new Map(nodes.map(node => [node, 0]));
+  for (const edge of edges) waiting.set(edge.to, waiting.get(edge.to) + 1);
+  const ready = nodes.filter(node => !waiting.get(node));
+  for (const node of nodes) node.layer = 0;
+  for (let node; (node = ready.shift());)
+    for (const edge of node.out) {
+      edge.to.layer = Math.max(edge.to.layer, node.layer + 1);
+      waiting.set(edge.to, waiting.get(edge.to) - 1);
+      if (!waiting.get(edge.to)) ready.push(edge.to);
+    }
+  const made = [];
+  for (const node of nodes) (made[node.layer] ??= []).push(node);
+  for (const edge of edges) {
+    edge.path = [edge.from];
+    for (let layer = edge.from.layer + 1; layer < edge.to.layer; ++layer) {
+      const bend = {width: 14, height: 0, layer, near: []};
+      made[layer].push(bend);
+      edge.path.push(bend);
+    }
+    edge.path.push(edge.to);
+    for (let index = 1; index < edge.path.length; ++index) {
+      edge.path[index - 1].near.push(edge.path[index]);
+      edge.path[index].near.push(edge.path[index - 1]);
+    }
+  }
+  return made.filter(Boolean);
+}
+
+/** Gives each node an x near the mean of its neighbours, with no two of a layer closer than `gap`. */
+function spread(made, gap = 34) {
+  const mean = (node, fallback) => node.near.length ? sum(node.near, other => other.x) / node.near.length : fallback;
+  for (const layer of made) layer.reduce((x, node) => { node.x = x + node.width / 2; return x + node.width + gap; }, 0);
+  for (let round = 0; round < 8; ++round) {
+    for (const layer of round % 2 ? [...made].reverse() : made) {
+      layer.forEach(node => { node.wish = mean(node, node.x); });
+      layer.sort((a, b) => a.wish - b.wish);
+      let edge = -Infinity;
+      for (const node of layer) {
+        node.x = Math.max(node.wish, edge + node.width / 2);
+        edge = node.x + node.width / 2 + gap;
+      }
+      const shift = sum(layer, node => node.wish - node.x) / layer.length;
+      for (const node of layer) node.x += shift;
+    }
+  }
+}
+
+function graphCard() {
+  const graph = trace.graph || {}, all = list(graph.nodes), limit = 200;
+  if (!all.length) return null;
+  const nodes = all.slice(0, limit).map(node => {
+    const name = String(node.name ?? node.id);
+    const saved = show(node.saved ?? "");
+    const notes = [...(node.where ? wrap(node.where) : []), ...(saved ? wrap(`saved: ${saved}`) : [])];
+    const width = Math.max(textWidth(name, 12, 600), ...notes.map(note => textWidth(note, 11))) + 26;
+    return {id: node.id, name, notes, width, height: 30 + notes.length * 15, out: [], near: []};
+  });
+  const byId = new Map(nodes.map(node => [node.id, node]));
+  const edges = list(graph.edges).map(([a, b, label]) => ({from: byId.get(a), to: byId.get(b), label: label ?? ""}))
+    .filter(edge => edge.from && edge.to && edge.from !== edge.to);
+  for (const edge of edges) edge.from.out.push(edge);
+  const made = layers(nodes, edges);
+  spread(made);
+  let y = 8;
+  for (const layer of made) {
+    const height = Math.max(...layer.map(node => node.height));
+    for (const node of layer) { node.y = y; node.middle = node.height ? y : y + height / 2; }
+    y += height + 54;
+  }
+  const flat = made.flat(), minimum = Math.min(...flat.map(node => node.x - node.width / 2)) - 10;
+  const width = Math.max(...flat.map(node => node.x + node.width / 2)) + 10 - minimum, height = y - 46;
+  const note = all.length > limit ? `The first ${limit} of ${all.length} nodes; the JSON holds all.`
+    : "What backward() will walk, from the result down to the leaves.";
+  return card("graph", "Autograd graph after the call", note, true,
+    h("div.graph", {tabindex: 0, role: "region", "aria-label": "Autograd graph"},
+      h("svg", {"aria-hidden": "true", width, height, viewBox: `${minimum} 0 ${width} ${height}`},
+        h("marker", {id: "head", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto"},
+          h("path", {d: "M0 0 8 4 0 8z"})),
+        edges.map(edge => h("path", {d: edgePath(edge), "marker-end": "url(#head)"})),
+        nodes.map(drawNode), placeLabels(edges, nodes)),
+      graphList(made)));
+}
+
+/** The same graph as a list, for a screen too narrow for the drawing and for a screen reader. */
+function graphList(made) {
+  return h("ul", null, made.flat().filter(node => node.name).map(node => h("li", null,
+    h("b", null, node.name), node.notes.map(note => h("div.dim", null, note)),
+    node.out.map(edge => h("div", null, `→ ${joined([edge.to.name, edge.to.notes[0], edge.label])}`)))));
+}
+
+function edgePath({path}) {
+  const points = path.map((node, index) => [node.x, index === 0 ? node.y + node.height : node.middle]);
+  return points.slice(1).reduce((made, [x, y], index) => {
+    const [px, py] = points[index], half = (y - py) / 2;
+    return `${made}C${px} ${py + half} ${x} ${y - half} ${x} ${y}`;
+  }, `M${points[0].join(" ")}`);
+}
+
+function drawNode(node) {
+  const x = node.x - node.width / 2;
+  return h(node.out.length ? "g" : "g.leaf", null,
+    h("rect", {x, y: node.y, width: node.width, height: node.height, rx: 8}),
+    h("text.name", {x: node.x, y: node.y + 19, "text-anchor": "middle"}, node.name),
+    node.notes.map((note, index) =>
+      h("text.note", {x: node.x, y: node.y + 35 + index * 15, "text-anchor": "middle"}, note)));
+}
+
+/** Puts each edge's label where it touches no node and no earlier label. */
+function placeLabels(edges, nodes) {
+  const taken = nodes.map(node => [node.x - node.width / 2, node.y, node.x + node.width / 2, node.y + node.height]);
+  return edges.filter(edge => edge.label !== "").map(edge => {
+    const [a, b] = edge.path.length > 2 ? edge.path.slice(-2) : [edge.from, edge.to];
+    const ay = a.height ? a.y + a.height : a.middle, width = textWidth(edge.label, 11) + 6;
+    const at = share => {
+      const ease = share * share * (3 - 2 * share), x = a.x + (b.x - a.x) * ease, y = ay + (b.middle - ay) * share;
+      return [x - width / 2, y - 7, x + width / 2, y + 7];
+    };
+    const free = ([left, top, right, bottom]) =>
+      taken.every(([l, t, r, b]) => right < l || r < left || bottom < t || b < top);
+    const box = [0.5, 0.62, 0.38, 0.74, 0.26].map(at).find(free) || at(0.5);
+    taken.push(box);
+    return [h("rect.gap", {x: box[0], y: box[1], width, height: 14}),
+            h("text.edge-label", {x: box[0] + width / 2, y: box[3] - 3, "text-anchor": "middle"}, edge.label)];
+  });
+}
+
+// ---------------- Footer, keys, start
+
+function drawFooter() {
+  const {events, ns_per_event: each, subtracted_ns: subtracted, runs} = recorder;
+  $("foot").textContent = joined([
+    isNumber(events) && joined([`Recorder: ${plural(events, "event")}`, isNumber(each) && ` at ${each} ns each`,
+                                isNumber(subtracted) && `, ${duration(subtracted)} subtracted`, "."], ""),
+    isNumber(runs) && (runs > 1 ? `Times are medians of ${runs} runs.` : "The function was run once."),
+    isNumber(ceiling.gb_per_s) && `Ceiling measured on this machine: ${ceiling.gb_per_s} GB/s`
+      + `${ceiling.name ? ` (${ceiling.name})` : ""}.`,
+    trace.schema && `Record: ${trace.schema}.`,
+  ], " ");
+}
+
+function download() {
+  const address = URL.createObjectURL(new Blob([JSON.stringify(trace, null, 2) + "\n"], {type: "application/json"}));
+  const name = (String(trace.expression || "").match(/\w+/g) || ["trace"]).join("_").slice(0, 60);
+  h("a", {href: address, download: `${name}.json`}).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+function pressed(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const target = event.target.closest ? event.target : document.body, searching = target === $("search");
+  const own = target.closest("pre, .graph, .table");
+  const keys = {
+    ArrowDown: () => move(1), ArrowUp: () => move(-1), Escape: clearFilter,
+    ...(searching ? {Enter: openCode} : {
+      Home: () => move(1, true), End: () => move(-1, true),
+      "/": () => $("search").focus(), "?": () => $("help").showModal(),
+      s: () => setScale(scale === "log" ? "linear" : "log"),
+      ...(target === document.body || target.closest(".row") ? {Enter: openCode} : {}),
+    }),
+  };
+  if (!keys[event.key] || own && /^(Arrow|Home|End)/.test(event.key)) return;
+  event.preventDefault();
+  keys[event.key]();
+}
+
+drawHeader();
+drawSteps();
+drawTimeline();
+const cards = [...(severalOps ? [opsCard(), memoryCard(), kernelCard()] : [kernelCard(), memoryCard()]), graphCard()]
+  .filter(Boolean);
+$("cards").append(...cards);
+$("jump").append(...["timeline", "steps", ...cards.map(made => made.id)].map(id =>
+  h("a", {href: `#${id}`}, id[0].toUpperCase() + id.slice(1))));
+drawFooter();
+fit();
+filter();
+if (steps.length) select(hottest ? steps.indexOf(hottest) : 0);
+new ResizeObserver(fit).observe($("diagram"));
+
+$("steps").addEventListener("click", event => {
+  const row = event.target.closest(".row");
+  if (!row) return;
+  const index = Number(row.dataset.step);
+  if (narrow && index === current) $("panel").hidden = !$("panel").hidden;
+  else select(index);
+});
+$("lanes").addEventListener("click", event => {
+  if (event.target.dataset.step) jumpTo(Number(event.target.dataset.step));
+});
+document.querySelector(".segmented").addEventListener("click", event => {
+  if (event.target.dataset.scale) setScale(event.target.dataset.scale);
+});
+$("search").addEventListener("input", filter);
+$("download").addEventListener("click", download);
+$("help-button").addEventListener("click", () => $("help").showModal());
+addEventListener("keydown", pressed);
+
+})();

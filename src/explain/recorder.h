@@ -1,0 +1,107 @@
+/// The recorder inside all phases: what was decided, by which rule, from which values, and how long it took.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hyalite {
+
+/// The five phases of an op.
+enum class Phase : std::uint8_t { python, validate, compute, record, result };
+/// Who takes part, from left to right on the page.
+enum class Who : std::uint8_t { user, slot, binding, op, guard, backend, kernel, autograd };
+inline constexpr int who_count = 8;
+enum class StepKind : std::uint8_t { request, self, guard, result, lazy };
+
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+/// One step that really happened.
+struct Step {
+  Phase phase;
+  Who from, to;
+  StepKind kind;
+  std::string label;
+  Facts facts;
+  std::string why;
+  int depth = 0;            ///< ops within ops
+  int op = 0;               ///< its op's place in `Recorder::ops`; -1 for the op to come
+  std::int64_t ticks = -1;  ///< from begin to end; negative: this run did not time it
+  std::int64_t bytes_moved = 0, bytes_least = 0;
+  std::string source_op;         ///< op whose formula is the kernel's source
+  int number = 0;                ///< counted as steps begin
+  int parent = -1;               ///< number of the step that it lies within
+  const void* kernel = nullptr;  ///< machine code that ran; null where it is not one function
+};
+
+/// One call of an op, seen from outside.
+struct RecordedOp {
+  std::string name, where, result_dtype, result_device, grad_fn;
+  std::vector<std::int64_t> result_shape;
+  std::vector<std::string> participants;  ///< names for Who
+  std::string isa;
+  int threads = 1;
+  int parent = -1;  ///< place of the op that called it
+};
+
+/// Filled by one run of the explained function. Reads the clock for at most one step a run, so that steps shorter than
+/// a reading of the clock can be timed by the median of several runs.
+class Recorder {
+ public:
+  /// `timed`: number of the step to time in this run, or `time_all` for every step in one run, or `time_none`.
+  static constexpr int time_none = -1, time_all = -2;
+  explicit Recorder(int timed = time_none) : timed_(timed) {}
+
+  std::vector<Step> steps;  ///< as they ended
+  std::vector<RecordedOp> ops;
+  bool has_effects = false;  ///< something outlives the run, an in-place write or a `grad`: it must not run again
+
+  /// Begins a step and starts its clock. Steps nest only through calls of `begin_op`.
+  void begin(Phase phase, Who from, Who to, StepKind kind);
+  /// Stops the clock of the step begun last. Call it before the texts for `end` are made, or they count as its time.
+  void stop();
+  /// Ends the step begun last, and stops its clock if it still runs.
+  void end(std::string label, Facts facts = {}, std::string why = {});
+  void begin_op(std::string name);
+  /// Also ends the op's steps that an exception left open.
+  void end_op();
+  /// Says through which door the op that ended last under this name was entered, such as `__add__`.
+  void entered_by(std::string_view op, std::string door);
+  int depth() const { return depth_; }
+  RecordedOp& current_op() { return ops[static_cast<std::size_t>(open_ops_.back().index)]; }
+  Step& last() { return steps.back(); }
+
+ private:
+  struct Open {
+    Step step;
+    std::uint64_t started = 0;
+  };
+  struct OpenOp {
+    int index;
+    std::size_t steps;  // open when it began
+  };
+  bool timed(const Step& step) const { return timed_ == time_all || timed_ == step.number; }
+  int op_now(Phase phase) const;
+
+  int timed_;
+  int begun_ = 0;
+  int depth_ = 0;
+  int last_outer_ = 0;  // the op that a step after its end still belongs to
+  std::vector<Open> open_;
+  std::vector<OpenOp> open_ops_;
+  Recorder* hidden_ = nullptr;  // while the one timed step runs: what lies within it is not slowed by recording
+};
+
+/// Stands for the recorder when tracing is off: every use compiles to nothing.
+struct NoRecorder {
+  static constexpr bool on = false;
+};
+/// The recorder as the phases see it.
+struct LiveRecorder {
+  static constexpr bool on = true;
+  Recorder& r;
+};
+
+}  // namespace hyalite

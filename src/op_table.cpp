@@ -1,0 +1,215 @@
+/// Fills the table of ops from the one list, and encodes scalars.
+#include <cstring>
+#include <stdexcept>
+
+#include "formula.h"
+#include "ops/all.h"
+#include "tensor/float_formats.h"
+
+namespace hyalite {
+namespace {
+
+std::string node_name(std::string_view op) {
+  std::string r;
+  bool upper = true;
+  for (const char c : op) {
+    if (c == '_') {
+      upper = true;
+    } else {
+      r += upper ? static_cast<char>(std::toupper(c)) : c;
+      upper = false;
+    }
+  }
+  return r + "Backward";
+}
+
+std::vector<std::string> split_params(const OpSchema& s, int arity) {
+  if (s.params.empty()) return arity == 1 ? std::vector<std::string>{"x"} : std::vector<std::string>{"x1", "x2"};
+  std::vector<std::string> r;
+  std::string_view rest = s.params;
+  while (!rest.empty()) {
+    const std::size_t comma = rest.find(", ");
+    r.emplace_back(rest.substr(0, comma));
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 2);
+  }
+  return r;
+}
+
+Tensor lazy(const auto& gradient, const GradientCall& c) {
+  using G = std::decay_t<decltype(gradient)>;
+  if constexpr (std::is_same_v<G, None>) {
+    (void)c;
+    return {};
+  } else {
+    auto value = gradient();
+    if constexpr (std::is_same_v<decltype(value), Constant>) {
+      const Tensor& g = c.leaves[0] ? c.leaves[0] : c.leaves[c.leaves.size() - 1];
+      return full(to_vector(g.shape()), Scalar(value.value), g.dtype(), g.device());
+    } else {
+      return value;
+    }
+  }
+}
+
+/// Evaluates the i-th of a tuple of lazy gradients.
+template <class Tuple>
+Tensor pick(const Tuple& t, int i, const GradientCall& c) {
+  Tensor r;
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    ((static_cast<int>(I) == i ? void(r = lazy(std::get<I>(t), c)) : void()), ...);
+  }
+  (std::make_index_sequence<std::tuple_size_v<Tuple>>());
+  return r;
+}
+
+template <class Op>
+Tensor elementwise_gradient(const GradientCall& c, int i) {
+  auto leaf = [&](auto k) { return c.leaves[k]; };
+  if constexpr (HasAttr<Op>) {
+    // Attributes are weak numbers here too.
+    const auto a = make_attr<Op, Constant>([&](int k) { return Constant{std::get<double>((*c.attrs)[k])}; });
+    return pick(gradients_over<Op>(leaf, a), i, c);
+  } else {
+    return pick(gradients_over<Op>(leaf), i, c);
+  }
+}
+
+template <class Op>
+Tensor other_gradient(const GradientCall& c, int i) {
+  if constexpr (Op::schema.variadic) {
+    Shape before;
+    for (int k = 0; k < i; ++k)
+      before.push_back(c.leaves[1 + k].shape()[normalize_axis(integer(*c.attrs, 0), c.leaves[1].ndim(), "")]);
+    return Op::gradient_of(c.leaves[0], before, c.leaves[1 + i], *c.attrs);
+  } else {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return pick(Op::gradient(c.leaves[I]..., *c.attrs), i, c);
+    }
+    (std::make_index_sequence<Op::arity + 2>());
+  }
+}
+
+template <class Op>
+Tensor composed(const Call& c) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return Op::compose(Tensor::share(c.in[I].tensor)..., *c.attrs);
+  }
+  (std::make_index_sequence<Op::arity>());
+}
+
+template <class Op>
+OpInfo make_info(int index) {
+  OpInfo o;
+  o.schema = Op::schema;
+  o.index = index;
+  o.arity = Op::arity;
+  o.outputs = Op::outputs;
+  o.node_name = node_name(Op::schema.name);
+  o.params = split_params(Op::schema, Op::arity);
+  if constexpr (Op::schema.primitive == Primitive::elementwise) {
+    o.elementwise = IndexIn<Op, Elementwise>::value;
+    constexpr auto reads = gradient_reads<Op>();
+    for (int i = 0; i < Op::arity; ++i) {
+      o.reads[i] = reads[i];
+      o.has_gradient |= reads[i].exists;
+    }
+    if constexpr (HasAttr<Op>) {
+      using A = typename Op::template Attr<double>;
+      const auto defaults = std::bit_cast<std::array<double, attr_count<Op>>>(A{});
+      for (int i = 0; i < attr_count<Op>; ++i) o.fields.push_back({A::names[i], AttrType::number, defaults[i]});
+    }
+    o.gradient = &elementwise_gradient<Op>;
+  } else {
+    o.infer = &Op::infer;
+    o.needs_shapes = true;
+    if constexpr (requires { Op::fields; }) o.fields.assign(Op::fields.begin(), Op::fields.end());
+    if constexpr (requires { Op::view; }) o.view = &Op::view;
+    if constexpr (Op::schema.primitive == Primitive::compose) o.compose = &composed<Op>;
+    o.gradient = &other_gradient<Op>;
+    o.has_gradient = !std::is_base_of_v<TestKernel<Op>, Op>;
+  }
+  return o;
+}
+
+}  // namespace
+
+const std::vector<OpInfo>& op_table() {
+  static const std::vector<OpInfo> table = [] {
+    std::vector<OpInfo> t;
+    AllOps::for_each([&]<class Op>() { t.push_back(make_info<Op>(static_cast<int>(t.size()))); });
+    return t;
+  }();
+  return table;
+}
+
+const OpInfo& find_op(std::string_view name) {
+  for (const OpInfo& o : op_table()) {
+    if (o.name() == name) return o;
+  }
+  throw ValueError("there is no op named " + std::string(name), {{"op", std::string(name)}});
+}
+
+void encode_scalar(const Scalar& s, Dtype dtype, std::byte* to) {
+  auto put = [&](auto x) { std::memcpy(to, &x, sizeof x); };
+  const bool whole = s.kind <= Kind::integer;
+  auto floating = [&]<Dtype D>(auto zero) {
+    using Bits = decltype(zero);
+    if (!whole) return put(static_cast<Bits>(encode_float<D>(s.re)));
+    put(static_cast<Bits>(s.is_unsigned ? encode_integer<D>(static_cast<std::uint64_t>(s.integer))
+                                        : encode_integer<D>(s.integer)));
+  };
+  auto number = [&](auto type) -> decltype(type) {
+    using F = decltype(type);
+    if (!whole) return static_cast<F>(s.re);
+    return s.is_unsigned ? static_cast<F>(static_cast<std::uint64_t>(s.integer)) : static_cast<F>(s.integer);
+  };
+  // A float for an integer dtype saturates, as astype does; NaN gives 0.
+  auto integral = [&](auto type) {
+    using I = decltype(type);
+    if (whole) return put(static_cast<I>(s.integer));
+    if (s.re != s.re) return put(I{0});
+    constexpr double low = static_cast<double>(std::numeric_limits<I>::min());
+    const double high = std::ldexp(1.0, std::numeric_limits<I>::digits);
+    put(s.re < low     ? std::numeric_limits<I>::min()
+        : s.re >= high ? std::numeric_limits<I>::max()
+                       : static_cast<I>(s.re));
+  };
+  switch (dtype) {
+    case Dtype::boolean:
+      return put(static_cast<std::uint8_t>(whole ? s.integer != 0 : s.re != 0 || s.im != 0));
+    case Dtype::int8:
+      return integral(std::int8_t{});
+    case Dtype::int16:
+      return integral(std::int16_t{});
+    case Dtype::int32:
+      return integral(std::int32_t{});
+    case Dtype::int64:
+      return integral(std::int64_t{});
+    case Dtype::uint8:
+      return integral(std::uint8_t{});
+    case Dtype::uint16:
+      return integral(std::uint16_t{});
+    case Dtype::uint32:
+      return integral(std::uint32_t{});
+    case Dtype::uint64:
+      return integral(std::uint64_t{});
+    case Dtype::float16:
+      return floating.template operator()<Dtype::float16>(std::uint16_t{});
+    case Dtype::bfloat16:
+      return floating.template operator()<Dtype::bfloat16>(std::uint16_t{});
+    case Dtype::float32:
+      return put(number(float{}));
+    case Dtype::float64:
+      return put(number(double{}));
+    case Dtype::complex64:
+      return put(std::complex<float>(number(float{}), static_cast<float>(s.im)));
+    case Dtype::complex128:
+      return put(std::complex<double>(number(double{}), s.im));
+    case Dtype::float8_e4m3fn:
+      return floating.template operator()<Dtype::float8_e4m3fn>(std::uint8_t{});
+    case Dtype::float8_e5m2:
+      return floating.template operator()<Dtype::float8_e5m2>(std::uint8_t{});
+  }
+}
+
+}  // namespace hyalite

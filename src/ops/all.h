@@ -1,0 +1,13 @@
+/// The one list of operations. Bindings, tables, headers, stubs, docs and tests loop over it.
+#pragma once
+
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+#include "ops/movement.h"
+#include "ops/reduce.h"
+
+namespace hyalite {
+
+using AllOps = JoinLists<Elementwise, Reductions, Movement, Linear>::type;
+
+}  // namespace hyalite

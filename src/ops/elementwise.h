@@ -1,0 +1,23 @@
+/// The elementwise ops, as one list.
+#pragma once
+
+#include "ops/arithmetic.h"
+#include "ops/comparison.h"
+#include "ops/functions.h"
+
+namespace hyalite {
+
+template <class... L>
+struct JoinLists;
+template <class... A>
+struct JoinLists<OpList<A...>> {
+  using type = OpList<A...>;
+};
+template <class... A, class... B, class... Rest>
+struct JoinLists<OpList<A...>, OpList<B...>, Rest...> {
+  using type = typename JoinLists<OpList<A..., B...>, Rest...>::type;
+};
+
+using Elementwise = JoinLists<Arithmetic, Functions, Comparisons>::type;
+
+}  // namespace hyalite

@@ -1,0 +1,155 @@
+/// Matrix products and the normalised exponentials.
+#pragma once
+
+#include "ops/op_info.h"
+
+namespace hyalite {
+
+/// Matrix product over the last two axes, the others broadcast; a vector counts as a row on the left, a column on the
+/// right. float32 stays float32 throughout; integers wrap.
+struct MatmulBackward : BinaryKernel<MatmulBackward> {
+  static constexpr OpSchema schema{.name = "matmul",
+                                   .types = numeric,
+                                   .amp = Amp::low,
+                                   .slot = Slot::matmul,
+                                   .primitive = Primitive::matmul,
+                                   .saves = {0b100, 0b010}};
+  static OutputSpec infer(const Call& c) {
+    const TensorImpl &a = c.x(0), &b = c.x(1);
+    const Dims sa = a.shape(), sb = b.shape();
+    const std::size_t na = sa.size(), nb = sb.size();
+    const bool scalar = na == 0 || nb == 0;
+    if (scalar || sa[na - 1] != sb[nb >= 2 ? nb - 2 : 0]) throw mismatch(sa, sb);
+    DimList shape(na > 2 ? sa.first(na - 2) : Dims{});
+    if (!broadcast_into(shape, nb > 2 ? sb.first(nb - 2) : Dims{})) throw mismatch(sa, sb);
+    if (na >= 2) shape.push_back(sa[na - 2]);
+    if (nb >= 2) shape.push_back(sb[nb - 1]);
+    return {a.dtype(), shape};
+  }
+  static ShapeMismatch mismatch(Dims a, Dims b) {
+    return ShapeMismatch("matmul(): " + to_string(a) + " and " + to_string(b) +
+                             " do not multiply; the last size of the left must be the second to last of the right, and "
+                             "the axes before them must broadcast",
+                         {{"op", std::string("matmul")}, {"left_shape", to_vector(a)}, {"right_shape", to_vector(b)}});
+  }
+  static auto gradient(auto g, auto x, auto y, auto, const Attrs&) {
+    // Vectors become matrices, so that one rule holds: dX = G Y^H, dY = X^H G.
+    const auto rows = [](const auto& v) { return v.ndim() == 1 ? expand_dims(v, {0}) : v; };
+    const auto columns = [](const auto& v) { return v.ndim() == 1 ? expand_dims(v, {1}) : v; };
+    auto matrix = g;
+    if (y.ndim() == 1) matrix = expand_dims(matrix, {-1});
+    if (x.ndim() == 1) matrix = expand_dims(matrix, {-2});
+    return grads(
+        [=] {
+          const auto full = matmul(matrix, conj(swap_last(columns(y))));
+          return reshape(sum_to_shape(full, rows(x).shape()), to_vector(x.shape()));
+        },
+        [=] {
+          const auto full = matmul(conj(swap_last(rows(x))), matrix);
+          return reshape(sum_to_shape(full, columns(y).shape()), to_vector(y.shape()));
+        });
+  }
+};
+
+/// The elements of x at `indices` along one axis. Negative indices count from the end; others out of range raise.
+struct TakeBackward : BinaryKernel<TakeBackward> {
+  static constexpr OpSchema schema{.name = "take",
+                                   .types = all_types | float8_types,
+                                   .params = "x, indices",
+                                   .primitive = Primitive::take,
+                                   .saves = {0b100}};
+  static constexpr std::array fields{AttrField{"axis", AttrType::integer, 0}};
+  static OutputSpec infer(const Call& c) {
+    const TensorImpl &x = c.x(0), &indices = c.x(1);
+    const int axis = normalize_axis(integer(*c.attrs, 0), x.ndim(), "take");
+    DimList shape(x.shape().first(axis));
+    for (const std::int64_t s : indices.shape()) shape.push_back(s);
+    for (const std::int64_t s : x.shape().subspan(axis + 1)) shape.push_back(s);
+    return {x.dtype(), shape};
+  }
+  static auto gradient(auto g, auto x, auto indices, auto, const Attrs& a) {
+    return grads(
+        [=, &a] {
+          const std::int64_t axis = normalize_axis(integer(a, 0), x.ndim(), "take");
+          return scatter_add(g, indices, axis, x.shape()[axis]);
+        },
+        none);
+  }
+};
+
+/// Zeros into which x is added at `indices` along one axis of the given size, in the order of the indices.
+struct ScatterAddBackward : BinaryKernel<ScatterAddBackward> {
+  static constexpr OpSchema schema{.name = "scatter_add",
+                                   .types = numeric,
+                                   .params = "x, indices",
+                                   .primitive = Primitive::scatter_add,
+                                   .saves = {0b100},
+                                   .internal = true};
+  static constexpr std::array fields{AttrField{"axis", AttrType::integer, 0, true},
+                                     AttrField{"size", AttrType::integer, 0, true}};
+  static OutputSpec infer(const Call& c) {
+    const TensorImpl &x = c.x(0), &indices = c.x(1);
+    const int axis = static_cast<int>(integer(*c.attrs, 0));
+    DimList shape(x.shape().first(axis));
+    shape.push_back(integer(*c.attrs, 1));
+    for (const std::int64_t s : x.shape().subspan(axis + indices.ndim())) shape.push_back(s);
+    return {x.dtype(), shape};
+  }
+  static auto gradient(auto g, auto, auto indices, auto, const Attrs& a) {
+    return grads([=, &a] { return take(g, indices, integer(a, 0)); }, none);
+  }
+};
+
+/// An op along one axis, whose result has the shape of its operand.
+template <class Op>
+struct AxisKernel : UnaryKernel<Op> {
+  static constexpr std::array fields{AttrField{"axis", AttrType::integer, -1}};
+  static OutputSpec infer(const Call& c) {
+    normalize_axis(integer(*c.attrs, 0), c.x(0).ndim(), Op::schema.name.data());
+    return {c.x(0).dtype(), DimList(c.x(0).shape())};
+  }
+};
+
+/// exp(x) / sum(exp(x)) along an axis, computed from x - max(x) so that nothing overflows.
+struct SoftmaxBackward : AxisKernel<SoftmaxBackward> {
+  static constexpr OpSchema schema{.name = "softmax",
+                                   .types = real_floating,
+                                   .amp = Amp::full,
+                                   .integers = Integers::to_default,
+                                   .primitive = Primitive::compose,
+                                   .saves = {0b100},
+                                   .numpy = "-"};
+  static auto compose(const auto& x, const Attrs& a) {
+    const Shape64 axis{integer(a, 0)};
+    if (x.numel() == 0) return exp(x);
+    const auto e = exp(x - max(x, axis, true));
+    return e / sum(e, axis, {}, true);
+  }
+  static auto gradient(auto g, auto, auto out, const Attrs& a) {
+    return grads([=, &a] { return out * (g - sum(g * out, Shape64{integer(a, 0)}, {}, true)); });
+  }
+};
+
+/// log(softmax(x)) along an axis: x - max(x) - log(sum(exp(x - max(x)))).
+struct LogSoftmaxBackward : AxisKernel<LogSoftmaxBackward> {
+  static constexpr OpSchema schema{.name = "log_softmax",
+                                   .types = real_floating,
+                                   .amp = Amp::full,
+                                   .integers = Integers::to_default,
+                                   .primitive = Primitive::compose,
+                                   .saves = {0b100},
+                                   .numpy = "-"};
+  static auto compose(const auto& x, const Attrs& a) {
+    const Shape64 axis{integer(a, 0)};
+    if (x.numel() == 0) return exp(x);
+    const auto shifted = x - max(x, axis, true);
+    return shifted - log(sum(exp(shifted), axis, {}, true));
+  }
+  static auto gradient(auto g, auto, auto out, const Attrs& a) {
+    return grads([=, &a] { return g - exp(out) * sum(g, Shape64{integer(a, 0)}, {}, true); });
+  }
+};
+
+using Linear = OpList<MatmulBackward, TakeBackward, ScatterAddBackward, SoftmaxBackward, LogSoftmaxBackward>;
+
+}  // namespace hyalite

@@ -1,0 +1,376 @@
+/// Ops that move no data: views of their operand. And those that only copy: astype, concat, stack.
+#pragma once
+
+#include <algorithm>
+
+#include "ops/op_info.h"
+
+namespace hyalite {
+
+template <class Op>
+struct ViewKernel : UnaryKernel<Op> {
+  static OutputSpec infer(const Call& c) {
+    ViewSpec v;
+    Op::view(c, v);
+    return {c.x(0).dtype(), v.shape};
+  }
+};
+
+inline constexpr DtypeSet movable = all_types | float8_types;
+
+/// The same elements in row-major order under another shape; one size may be -1. A view where the strides allow it.
+struct ReshapeBackward : ViewKernel<ReshapeBackward> {
+  static constexpr OpSchema schema{.name = "reshape", .types = movable, .primitive = Primitive::view};
+  static constexpr std::array fields{AttrField{"shape", AttrType::ints, 0, true}};
+  static bool view(const Call& c, ViewSpec& v) {
+    const TensorImpl& x = c.x(0);
+    v.shape = target(x, ints(*c.attrs, 0));
+    v.strides = row_major(v.shape);
+    if (x.contiguous()) return true;
+    DimList shape, strides;  // axes of size 1 neither join nor separate runs
+    for (int i = 0; i < x.ndim(); ++i) {
+      if (x.shape()[i] == 1) continue;
+      shape.push_back(x.shape()[i]);
+      strides.push_back(x.strides()[i]);
+    }
+    // Each group of old dimensions that lie in one run may be cut anew.
+    int from = 0, to = 0;
+    while (from < shape.size() && to < v.shape.size()) {
+      std::int64_t old_count = shape[from], new_count = v.shape[to];
+      int from_end = from + 1, to_end = to + 1;
+      while (old_count != new_count) {
+        if (old_count < new_count) {
+          if (from_end == shape.size()) break;
+          old_count *= shape[from_end++];
+        } else {
+          if (to_end == v.shape.size()) break;
+          new_count *= v.shape[to_end++];
+        }
+      }
+      for (int i = from; i + 1 < from_end; ++i) {
+        if (strides[i] != strides[i + 1] * shape[i + 1]) return false;
+      }
+      std::int64_t step = strides[from_end - 1];
+      for (int i = to_end - 1; i >= to; --i) {
+        v.strides[i] = step;
+        step *= v.shape[i];
+      }
+      from = from_end;
+      to = to_end;
+    }
+    return true;
+  }
+  static DimList target(const TensorImpl& x, const std::vector<std::int64_t>& wanted) {
+    DimList shape((Dims(wanted)));
+    int unknown = -1;
+    std::int64_t known = 1;
+    bool overflow = false;
+    for (int i = 0; i < shape.size(); ++i) {
+      if (shape[i] == -1 && unknown < 0) {
+        unknown = i;
+      } else {
+        overflow |= __builtin_mul_overflow(known, shape[i], &known);
+      }
+    }
+    if (unknown >= 0 && !overflow && known > 0 && x.numel() % known == 0) shape[unknown] = x.numel() / known;
+    bool fits = !overflow && (unknown < 0 || shape[unknown] >= 0);
+    for (const std::int64_t s : shape) fits &= s >= 0;
+    if (!fits || checked_numel(shape, 1) != x.numel()) {
+      throw ShapeMismatch(
+          "reshape(): " + to_string(x.shape()) + " has " + std::to_string(x.numel()) + " elements, which do not fill " +
+              to_string(Dims(wanted)) + "; write sizes whose product is that, with at most one -1",
+          {{"op", std::string("reshape")}, {"left_shape", to_vector(x.shape())}, {"right_shape", wanted}});
+    }
+    return shape;
+  }
+  static auto gradient(auto g, auto x, auto, const Attrs&) {
+    return grads([=] { return reshape(g, to_vector(x.shape())); });
+  }
+};
+
+/// The axes in another order: axis i of the result is axis axes[i] of x.
+struct PermuteDimsBackward : ViewKernel<PermuteDimsBackward> {
+  static constexpr OpSchema schema{.name = "permute_dims", .types = movable, .primitive = Primitive::view};
+  static constexpr std::array fields{AttrField{"axes", AttrType::ints, 0, true}};
+  static bool view(const Call& c, ViewSpec& v) {
+    const TensorImpl& x = c.x(0);
+    const auto& axes = ints(*c.attrs, 0);
+    std::uint64_t seen = 0;
+    for (const std::int64_t a : axes) {
+      const int i = normalize_axis(a, x.ndim(), "permute_dims");
+      seen |= std::uint64_t{1} << i;
+      v.shape.push_back(x.shape()[i]);
+      v.strides.push_back(x.strides()[i]);
+    }
+    if (static_cast<int>(axes.size()) != x.ndim() || std::popcount(seen) != x.ndim()) {
+      throw ValueError("permute_dims(): axes " + to_string(Dims(axes)) + " are no order of the " +
+                           std::to_string(x.ndim()) + " axes; name each once",
+                       {{"axes", axes}});
+    }
+    return true;
+  }
+  static auto gradient(auto g, auto x, auto, const Attrs& a) {
+    return grads([=, &a] {
+      Shape64 inverse(ints(a, 0).size());
+      for (std::size_t i = 0; i < inverse.size(); ++i) {
+        inverse[normalize_axis(ints(a, 0)[i], x.ndim(), "permute_dims")] = static_cast<std::int64_t>(i);
+      }
+      return permute_dims(g, inverse);
+    });
+  }
+};
+
+/// The elements start, start + step, ... of each axis, `sizes` of them; steps may be negative or 0 < |step|.
+struct SliceBackward : ViewKernel<SliceBackward> {
+  static constexpr OpSchema schema{.name = "slice", .types = movable, .primitive = Primitive::view, .internal = true};
+  static constexpr std::array fields{AttrField{"starts", AttrType::ints, 0, true},
+                                     AttrField{"steps", AttrType::ints, 0, true},
+                                     AttrField{"sizes", AttrType::ints, 0, true}};
+  static bool view(const Call& c, ViewSpec& v) {
+    const TensorImpl& x = c.x(0);
+    return over(x.shape(), x.strides(), *c.attrs, v);
+  }
+  static bool over(Dims shape, Dims strides, const Attrs& a, ViewSpec& v) {
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      v.shape.push_back(ints(a, 2)[i]);
+      v.strides.push_back(strides[i] * ints(a, 1)[i]);
+      if (ints(a, 2)[i] > 0) v.offset += ints(a, 0)[i] * strides[i];
+    }
+    return true;
+  }
+  static auto gradient(auto g, auto x, auto, const Attrs& a) {
+    return grads([=, &a] { return embed_slice(g, to_vector(x.shape()), ints(a, 0), ints(a, 1), ints(a, 2)); });
+  }
+};
+
+/// Zeros of `shape` in which the slice is x: the transpose of slicing.
+struct EmbedSliceBackward : UnaryKernel<EmbedSliceBackward> {
+  static constexpr OpSchema schema{
+      .name = "embed_slice", .types = movable, .primitive = Primitive::compose, .internal = true};
+  static constexpr std::array fields{
+      AttrField{"shape", AttrType::ints, 0, true}, AttrField{"starts", AttrType::ints, 0, true},
+      AttrField{"steps", AttrType::ints, 0, true}, AttrField{"sizes", AttrType::ints, 0, true}};
+  static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(Dims(ints(*c.attrs, 0)))}; }
+  static auto compose(const auto& x, const Attrs& a) {
+    auto out = zeros(ints(a, 0), x.dtype(), x.device());
+    copy_into(slice(out, ints(a, 1), ints(a, 2), ints(a, 3)), x);
+    return out;
+  }
+  static auto gradient(auto g, auto, auto, const Attrs& a) {
+    return grads([=, &a] { return slice(g, ints(a, 1), ints(a, 2), ints(a, 3)); });
+  }
+};
+
+/// base with the view at the end of a chain of views replaced by value.
+struct WriteViewBackward : BinaryKernel<WriteViewBackward> {
+  static constexpr OpSchema schema{.name = "write_view",
+                                   .types = movable,
+                                   .params = "base, value",
+                                   .primitive = Primitive::compose,
+                                   .internal = true};
+  static constexpr std::array fields{AttrField{"chain", AttrType::chain, 0, true}};
+  static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
+  static auto compose(const auto& base, const auto& value, const Attrs& a) {
+    auto out = copy_of(base);
+    copy_into(follow(out, chain(a, 0)), value);
+    return out;
+  }
+  static auto gradient(auto g, auto, auto value, auto, const Attrs& a) {
+    return grads(
+        [=, &a] { return write_view(g, zeros(to_vector(value.shape()), value.dtype(), g.device()), chain(a, 0)); },
+        [=, &a] { return follow(g, chain(a, 0)); });
+  }
+};
+
+/// x seen under a larger shape: axes of size 1, and new ones in front, repeat with stride 0.
+struct BroadcastToBackward : ViewKernel<BroadcastToBackward> {
+  static constexpr OpSchema schema{.name = "broadcast_to", .types = movable, .primitive = Primitive::view};
+  static constexpr std::array fields{AttrField{"shape", AttrType::ints, 0, true}};
+  static bool view(const Call& c, ViewSpec& v) {
+    const TensorImpl& x = c.x(0);
+    v.shape = DimList(Dims(ints(*c.attrs, 0)));
+    const int extra = v.shape.size() - x.ndim();
+    bool fits = extra >= 0;
+    for (int i = 0; fits && i < x.ndim(); ++i) fits = x.shape()[i] == v.shape[extra + i] || x.shape()[i] == 1;
+    if (!fits) {
+      throw ShapeMismatch("broadcast_to(): " + to_string(x.shape()) + " does not broadcast to " + to_string(v.shape) +
+                              "; sizes must match from the right or be 1",
+                          {{"op", std::string("broadcast_to")},
+                           {"left_shape", to_vector(x.shape())},
+                           {"right_shape", to_vector(v.shape)}});
+    }
+    checked_numel(v.shape, itemsize(x.dtype()));
+    v.strides = DimList(v.shape.size(), 0);
+    for (int i = 0; i < x.ndim(); ++i) {
+      if (x.shape()[i] != 1 || v.shape[extra + i] == 1) v.strides[extra + i] = x.strides()[i];
+    }
+    return true;
+  }
+  static auto gradient(auto g, auto x, auto, const Attrs&) {
+    return grads([=] { return sum_to_shape(g, x.shape()); });
+  }
+};
+
+/// Without the named axes (None: every axis) of size 1.
+struct SqueezeBackward : ViewKernel<SqueezeBackward> {
+  static constexpr OpSchema schema{.name = "squeeze", .types = movable, .primitive = Primitive::view};
+  static constexpr std::array fields{AttrField{"axis", AttrType::axes}};
+  static bool view(const Call& c, ViewSpec& v) {
+    const TensorImpl& x = c.x(0);
+    std::uint64_t drop = 0;
+    if (is_none(*c.attrs, 0)) {
+      for (int i = 0; i < x.ndim(); ++i) drop |= std::uint64_t{x.shape()[i] == 1} << i;
+    } else {
+      for (const std::int64_t a : ints(*c.attrs, 0)) {
+        const int i = normalize_axis(a, x.ndim(), "squeeze");
+        if (x.shape()[i] != 1) {
+          throw ValueError("squeeze(): axis " + std::to_string(a) + " has size " + std::to_string(x.shape()[i]) +
+                               "; only axes of size 1 can go",
+                           {{"axis", a}, {"size", x.shape()[i]}});
+        }
+        drop |= std::uint64_t{1} << i;
+      }
+    }
+    for (int i = 0; i < x.ndim(); ++i) {
+      if ((drop >> i & 1) != 0) continue;
+      v.shape.push_back(x.shape()[i]);
+      v.strides.push_back(x.strides()[i]);
+    }
+    return true;
+  }
+  static auto gradient(auto g, auto x, auto, const Attrs&) {
+    return grads([=] { return reshape(g, to_vector(x.shape())); });
+  }
+};
+
+/// With new axes of size 1 at the named places of the result.
+struct ExpandDimsBackward : ViewKernel<ExpandDimsBackward> {
+  static constexpr OpSchema schema{.name = "expand_dims", .types = movable, .primitive = Primitive::view};
+  static constexpr std::array fields{AttrField{"axis", AttrType::ints, 0, true}};
+  static bool view(const Call& c, ViewSpec& v) {
+    const TensorImpl& x = c.x(0);
+    const auto& axes = ints(*c.attrs, 0);
+    const int n = x.ndim() + static_cast<int>(axes.size());
+    if (n > max_rank)
+      throw ValueError("expand_dims(): a tensor has at most 64 dimensions", {{"ndim", std::int64_t{n}}});
+    std::uint64_t fresh = 0;
+    for (const std::int64_t a : axes) fresh |= std::uint64_t{1} << normalize_axis(a, n, "expand_dims");
+    if (std::popcount(fresh) != static_cast<int>(axes.size())) {
+      throw ValueError("expand_dims(): axes " + to_string(Dims(axes)) + " name a place twice", {{"axis", axes}});
+    }
+    int from = 0;
+    for (int i = 0; i < n; ++i) {
+      const bool added = (fresh >> i & 1) != 0;
+      v.shape.push_back(added ? 1 : x.shape()[from]);
+      v.strides.push_back(added ? (from < x.ndim() ? x.shape()[from] * x.strides()[from] : 1) : x.strides()[from]);
+      from += !added;
+    }
+    return true;
+  }
+  static auto gradient(auto g, auto x, auto, const Attrs&) {
+    return grads([=] { return reshape(g, to_vector(x.shape())); });
+  }
+};
+
+/// The real part: a view of complex tensors, real ones unchanged.
+struct RealBackward : ViewKernel<RealBackward> {
+  static constexpr OpSchema schema{.name = "real",
+                                   .types = numeric,
+                                   .result = Result::real_part,
+                                   .identity_on_reals = true,
+                                   .primitive = Primitive::view};
+  static bool view(const Call& c, ViewSpec& v) { return part(c.x(0), 0, v); }
+  /// Component i of each element, in elements of the real type.
+  static bool part(const TensorImpl& x, int i, ViewSpec& v) {
+    const int scale = is_complex(x.dtype()) ? 2 : 1;
+    v.shape = DimList(x.shape());
+    v.strides = DimList(x.strides());
+    for (int d = 0; d < x.ndim(); ++d) v.strides[d] *= scale;
+    v.offset = i;
+    return true;
+  }
+  static OutputSpec infer(const Call& c) { return {real_part(c.x(0).dtype()), DimList(c.x(0).shape())}; }
+  static auto gradient(auto g, auto x, auto, const Attrs&) {
+    return grads([=] { return astype(g, x.dtype()); });
+  }
+};
+
+/// The imaginary part, a view. Real types have none: TypeError.
+struct ImagBackward : ViewKernel<ImagBackward> {
+  static constexpr OpSchema schema{
+      .name = "imag", .types = complex_types, .result = Result::real_part, .primitive = Primitive::view};
+  static bool view(const Call& c, ViewSpec& v) { return RealBackward::part(c.x(0), 1, v); }
+  static OutputSpec infer(const Call& c) { return {real_part(c.x(0).dtype()), DimList(c.x(0).shape())}; }
+  static auto gradient(auto g, auto x, auto, const Attrs&) {
+    return grads([=] { return astype(g, x.dtype()) * imaginary_unit(x.dtype()); });
+  }
+};
+
+/// x in another dtype, rounded once, as new memory; check=True raises naming the first element that does not survive.
+struct AstypeBackward : UnaryKernel<AstypeBackward> {
+  static constexpr OpSchema schema{.name = "astype", .types = movable, .primitive = Primitive::cast, .numpy = "-"};
+  static constexpr std::array fields{AttrField{"dtype", AttrType::dtype, 0, true}, AttrField{"check", AttrType::flag}};
+  static OutputSpec infer(const Call& c) {
+    const Dtype to = dtype(*c.attrs, 0), from = c.x(0).dtype();
+    if (is_complex(from) && !is_complex(to) && to != Dtype::boolean) {
+      throw TypeError("astype(): " + std::string(name(from)) + " does not become " + std::string(name(to)) +
+                          "; write hl.real(x) or hl.imag(x) first",
+                      {{"from_dtype", std::string(name(from))}, {"to_dtype", std::string(name(to))}});
+    }
+    return {to, DimList(c.x(0).shape())};
+  }
+  static auto gradient(auto g, auto x, auto, const Attrs&) {
+    return grads([=] {
+      return is_complex(g.dtype()) && !is_complex(x.dtype()) ? astype(real(g), x.dtype()) : astype(g, x.dtype());
+    });
+  }
+};
+
+/// A copy in row-major order.
+struct ContiguousBackward : UnaryKernel<ContiguousBackward> {
+  static constexpr OpSchema schema{
+      .name = "contiguous", .types = movable, .primitive = Primitive::cast, .row_major = true, .numpy = "-"};
+  static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
+  static auto gradient(auto g, auto, auto, const Attrs&) {
+    return grads([=] { return g; });
+  }
+};
+
+/// The tensors one behind the other along an axis (None: flattened).
+struct ConcatBackward : Kernel<ConcatBackward, -1> {
+  static constexpr OpSchema schema{
+      .name = "concat", .types = movable, .params = "arrays", .primitive = Primitive::concat, .variadic = true};
+  static constexpr std::array fields{AttrField{"axis", AttrType::integer, 0}};
+  static OutputSpec infer(const Call& c) {
+    const TensorImpl& first = c.x(0);
+    if (first.ndim() == 0) throw ShapeMismatch("concat(): tensors need at least one axis; write stack()", {});
+    const int axis = normalize_axis(integer(*c.attrs, 0), first.ndim(), "concat");
+    DimList shape(first.shape());
+    for (std::size_t i = 1; i < c.in.size(); ++i) {
+      const Dims s = c.x(static_cast<int>(i)).shape();
+      bool fits = static_cast<int>(s.size()) == shape.size();
+      for (int d = 0; fits && d < shape.size(); ++d) fits = d == axis || s[d] == first.shape()[d];
+      if (!fits) {
+        throw ShapeMismatch(
+            "concat(): " + to_string(first.shape()) + " and " + to_string(s) + " differ on another axis than " +
+                std::to_string(axis),
+            {{"op", std::string("concat")}, {"left_shape", to_vector(first.shape())}, {"right_shape", to_vector(s)}});
+      }
+      shape[axis] += s[axis];
+    }
+    return {first.dtype(), shape};
+  }
+  /// The part of g that operand i made.
+  static auto gradient_of(const auto& g, std::span<const std::int64_t> before, const auto& x, const Attrs& a) {
+    const int axis = normalize_axis(integer(a, 0), x.ndim(), "concat");
+    Shape64 starts(x.ndim(), 0), steps(x.ndim(), 1), sizes = to_vector(x.shape());
+    for (const std::int64_t size : before) starts[axis] += size;
+    return slice(g, starts, steps, sizes);
+  }
+};
+
+using Movement = OpList<ReshapeBackward, PermuteDimsBackward, SliceBackward, EmbedSliceBackward, WriteViewBackward,
+                        BroadcastToBackward, SqueezeBackward, ExpandDimsBackward, RealBackward, ImagBackward,
+                        AstypeBackward, ContiguousBackward, ConcatBackward>;
+
+}  // namespace hyalite

@@ -1,0 +1,211 @@
+/// The vocabulary in which operations are written: what an op's struct may say, and nothing about how it runs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "hyalite/dtype.h"
+
+namespace hyalite {
+
+// Sets of dtypes an operation has a meaning for.
+inline constexpr DtypeSet boolean_types = bit(Dtype::boolean);
+inline constexpr DtypeSet signed_types = bit(Dtype::int8) | bit(Dtype::int16) | bit(Dtype::int32) | bit(Dtype::int64);
+inline constexpr DtypeSet unsigned_types =
+    bit(Dtype::uint8) | bit(Dtype::uint16) | bit(Dtype::uint32) | bit(Dtype::uint64);
+inline constexpr DtypeSet integer_types = signed_types | unsigned_types;
+inline constexpr DtypeSet real_floating =
+    bit(Dtype::float16) | bit(Dtype::bfloat16) | bit(Dtype::float32) | bit(Dtype::float64);
+inline constexpr DtypeSet complex_types = bit(Dtype::complex64) | bit(Dtype::complex128);
+inline constexpr DtypeSet floating = real_floating | complex_types;
+inline constexpr DtypeSet real_types = integer_types | real_floating;
+inline constexpr DtypeSet numeric = real_types | complex_types;
+inline constexpr DtypeSet all_types = boolean_types | numeric;
+inline constexpr DtypeSet float8_types = bit(Dtype::float8_e4m3fn) | bit(Dtype::float8_e5m2);
+
+/// The dtype of an output, from that of the inputs.
+enum class Result : std::uint8_t { same, boolean, real_part, index };
+
+/// What autocast does with the op: leave the dtypes, run in the low precision, or run in float32.
+enum class Amp : std::uint8_t { keep, low, full };
+
+/// What the front end does with integer and boolean operands.
+enum class Integers : std::uint8_t {
+  native,      ///< the op has a meaning for them
+  to_default,  ///< they become the default float, each rounded once
+};
+
+/// What is checked on the values before the first write.
+enum class Check : std::uint8_t { none, integer_exponent };
+
+/// What a backend is asked to do for the op.
+enum class Primitive : std::uint8_t {
+  elementwise,
+  reduce,
+  view,  ///< nothing is computed: the operand seen in another way
+  cast,
+  matmul,
+  concat,
+  take,
+  scatter_add,
+  compose,  ///< other ops
+};
+
+enum class ReduceOp : std::uint8_t { sum, prod, mean, max, min, any, all, argmax, argmin };
+
+/// How the op stands in Python's expressions, beside its function.
+enum class Slot : std::uint8_t {
+  none,
+  add,
+  subtract,
+  multiply,
+  true_divide,
+  floor_divide,
+  remainder,
+  divmod,
+  power,
+  matmul,
+  negative,
+  positive,
+  absolute,
+  invert,
+  left_shift,
+  right_shift,
+  bitwise_and,
+  bitwise_or,
+  bitwise_xor,
+  less,
+  less_equal,
+  equal,
+  not_equal,
+  greater,
+  greater_equal,
+};
+
+/// Everything about an op that is not its formula. `file` and `line` are where the struct's schema stands.
+struct OpSchema {
+  std::string_view name;
+  DtypeSet types = numeric;
+  Result result = Result::same;
+  Amp amp = Amp::keep;
+  double ulp = 0;  ///< largest error in units in the last place (float32, float64); 0: correctly rounded or exact
+  double complex_ulp = 6;  ///< of complex results: |error| in units of epsilon * |result|
+  Integers integers = Integers::native;
+  Slot slot = Slot::none;
+  std::string_view params = {};  ///< names of the operands; by default x, or x1, x2
+  bool condition = false;        ///< the first operand is boolean
+  bool bounds = false;           ///< operands after the first are optional bounds in its dtype
+  bool mixed = false;            ///< accepts unequal dtypes and compares them exactly (comparisons only)
+  bool commutes = false;
+  bool real_with_complex = false;  ///< a real operand beside a complex one works by component
+  bool identity_on_reals = false;  ///< gives a tensor of a real dtype back as it is
+  Check check = Check::none;
+  Primitive primitive = Primitive::elementwise;
+  ReduceOp reduce = ReduceOp::sum;
+  std::array<std::uint32_t, 2>
+      saves{};             ///< by operand: leaves (mark.h) its gradient reads, if the op is not elementwise
+  bool row_major = false;  ///< a copy that is always in row-major order
+  bool variadic = false;   ///< the operand is a list of tensors
+  bool deterministic = true;
+  bool internal = false;        ///< not part of the public namespace
+  std::string_view numpy = {};  ///< NumPy's name where it differs, for the generated value tests; "-" for none
+  const char* file = __builtin_FILE();
+  int line = __builtin_LINE();
+};
+
+/// An elementwise op with N operands; Derived is the op, its kernel and the node that backward visits.
+template <class Derived, int N>
+struct Kernel {
+  static constexpr int arity = N;
+  static constexpr int outputs = 1;
+};
+template <class Derived>
+using UnaryKernel = Kernel<Derived, 1>;
+template <class Derived>
+using BinaryKernel = Kernel<Derived, 2>;
+template <class Derived>
+using TernaryKernel = Kernel<Derived, 3>;
+
+/// "No gradient", which is not "gradient zero".
+struct None {};
+inline constexpr None none;
+
+/// One lazy expression an input, so that a node computes, and saves for, only the gradients that are wanted.
+template <class... G>
+constexpr auto grads(G... g) {
+  return std::tuple<G...>(g...);
+}
+
+/// Two results of one op, also two incoming gradients.
+template <class T>
+struct Two {
+  T first, second;
+};
+template <class T>
+constexpr Two<T> two(T first, T second) {
+  return {first, second};
+}
+template <class T>
+inline constexpr bool is_two = false;
+template <class T>
+inline constexpr bool is_two<Two<T>> = true;
+
+/// A constant in a formula: converted once to the type it meets. A bare float or double does not compile there.
+struct Constant {
+  double value;
+};
+constexpr Constant operator""_c(unsigned long long v) { return {static_cast<double>(v)}; }
+constexpr Constant operator""_c(long double v) { return {static_cast<double>(v)}; }
+constexpr Constant operator-(Constant c) { return {-c.value}; }
+
+/// An op with attributes has `template <class S = double> struct Attr`: an aggregate of S with defaults, and `names`.
+template <class Op>
+concept HasAttr = requires {
+  typename Op::template Attr<double>;
+};
+
+template <class Op>
+inline constexpr int attr_count = [] {
+  if constexpr (HasAttr<Op>) {
+    return static_cast<int>(Op::template Attr<double>::names.size());
+  } else {
+    return 0;
+  }
+}();
+
+/// The op's attributes with each field made by f(index).
+template <class Op, class S, class F>
+constexpr auto make_attr(F f) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return typename Op::template Attr<S>{f(static_cast<int>(I))...};
+  }
+  (std::make_index_sequence<attr_count<Op>>());
+}
+
+/// A list of ops; `for_each` calls `f.template operator()<Op>()` for each, in order.
+template <class... Ops>
+struct OpList {
+  static constexpr int size = sizeof...(Ops);
+  template <class F>
+  static constexpr void for_each(F&& f) {
+    (f.template operator()<Ops>(), ...);
+  }
+};
+
+/// Where an op stands in a list.
+template <class Op, class List>
+struct IndexIn;
+template <class Op, class... Ops>
+struct IndexIn<Op, OpList<Ops...>> {
+  static constexpr int value = [] {
+    int i = 0, found = -1;
+    ((std::is_same_v<Op, Ops> ? found = i : 0, ++i), ...);
+    return found;
+  }();
+};
+
+}  // namespace hyalite

@@ -1,0 +1,89 @@
+/// One table entry an op: everything the engine knows about it at run time, filled from the op list.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hyalite/scalar.h"
+#include "hyalite/tensor.h"
+#include "ops/attrs.h"
+#include "ops/mark.h"
+#include "ops/op.h"
+#include "tensor/shape.h"
+#include "tensor/tensor_impl.h"
+
+namespace hyalite {
+
+/// An operand: a tensor, or a scalar already in the dtype the op computes in, never a buffer.
+struct Operand {
+  TensorImpl* tensor = nullptr;
+  Dtype dtype = Dtype::float32;
+  Scalar scalar;
+  alignas(16) std::array<std::byte, 16> bytes;  // of the scalar in `dtype`
+};
+
+/// What an op's result will be.
+struct OutputSpec {
+  Dtype dtype = Dtype::float32;
+  DimList shape;
+};
+
+struct OpInfo;
+/// One call of an op, before it is computed.
+struct Call {
+  const OpInfo& op;
+  std::span<const Operand> in;
+  const Attrs* attrs = nullptr;
+  const TensorImpl& x(int i) const { return *in[i].tensor; }
+};
+
+/// How a view lies in the storage of its source, in elements.
+struct ViewSpec {
+  DimList shape, strides;
+  std::int64_t offset = 0;
+};
+
+inline constexpr int most_operands = 3;  ///< of an op with a fixed number
+
+/// What the gradient of one operand may look at (mark.h names the leaves), as tensors: those that the node saved, and
+/// stand-ins that have only a shape for those that no gradient reads.
+struct GradientCall {
+  std::span<const Tensor> leaves;
+  const Attrs* attrs;
+};
+
+struct OpInfo {
+  OpSchema schema;
+  int index = 0;
+  int arity = 0;  ///< -1: a list of tensors
+  int outputs = 1;
+  int elementwise = -1;  ///< place in the list of elementwise ops
+  std::string node_name;
+  std::vector<std::string> params;
+  std::vector<AttrField> fields;
+  std::array<GradientReads, most_operands> reads{};
+
+  /// Result dtype and shape; throws on operands that do not fit. Null for elementwise ops, which broadcast.
+  OutputSpec (*infer)(const Call&) = nullptr;
+  /// The view, for ops that only look at their operand in another way; false where the strides do not allow one.
+  bool (*view)(const Call&, ViewSpec&) = nullptr;
+  /// The result by other ops, for ops without a kernel of their own.
+  Tensor (*compose)(const Call&) = nullptr;
+  /// The gradient for operand i as recorded ops.
+  Tensor (*gradient)(const GradientCall&, int i) = nullptr;
+  bool has_gradient = false;
+  bool needs_shapes = false;  ///< gradients ask for the operands' shapes
+
+  std::string_view name() const { return schema.name; }
+};
+
+/// All ops; `find_op` throws ValueError for an unknown name.
+const std::vector<OpInfo>& op_table();
+const OpInfo& find_op(std::string_view name);
+
+/// Bytes of a scalar in a dtype, rounded and wrapped as `astype` would.
+void encode_scalar(const Scalar& s, Dtype dtype, std::byte* to);
+
+}  // namespace hyalite

@@ -1,0 +1,206 @@
+/// Reductions over any axes. The order of the additions is fixed by docs/reduction.md.
+#pragma once
+
+#include "ops/op_info.h"
+
+namespace hyalite {
+
+namespace reduction {
+
+/// The reduced axes as a mask; all for None. Throws IndexError, and ValueError for a repeated axis.
+inline std::uint64_t axes_mask(const Attrs& attrs, int ndim, std::string_view op) {
+  if (is_none(attrs, 0)) return ndim == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << ndim) - 1;
+  std::uint64_t mask = 0;
+  for (const std::int64_t axis : ints(attrs, 0)) {
+    const std::uint64_t one = std::uint64_t{1} << normalize_axis(axis, ndim, std::string(op).c_str());
+    if ((mask & one) != 0) {
+      throw ValueError(std::string(op) + "(): axis " + std::to_string(axis) + " appears twice; name each axis once",
+                       {{"axis", axis}});
+    }
+    mask |= one;
+  }
+  return mask;
+}
+
+inline DimList reduced_shape(Dims shape, std::uint64_t mask, bool keepdims) {
+  DimList out;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if ((mask >> i & 1) == 0) {
+      out.push_back(shape[i]);
+    } else if (keepdims) {
+      out.push_back(1);
+    }
+  }
+  return out;
+}
+
+inline Dtype sum_dtype(Dtype t) {
+  if (t == Dtype::boolean || is_signed_integer(t)) return Dtype::int64;
+  return is_unsigned_integer(t) ? Dtype::uint64 : t;
+}
+
+/// The reduced tensor with its axes back, as size 1.
+auto keep_axes(auto t, const auto& x, const Attrs& attrs) {
+  return reshape(t, to_vector(reduced_shape(x.shape(), axes_mask(attrs, x.ndim(), ""), true)));
+}
+auto expand(auto t, const auto& x, const Attrs& attrs) {
+  return broadcast_to(keep_axes(t, x, attrs), to_vector(x.shape()));
+}
+
+/// A gradient in the dtype of x: of a real x the real part.
+auto back(auto g, const auto& x) {
+  return is_complex(g.dtype()) && !is_complex(x.dtype()) ? astype(real(g), x.dtype()) : astype(g, x.dtype());
+}
+
+}  // namespace reduction
+
+/// A reduction with the attributes axis and keepdims; the gradient is given by the op.
+template <class Op>
+struct ReductionKernel : UnaryKernel<Op> {
+  static constexpr std::array fields{AttrField{"axis", AttrType::axes}, AttrField{"keepdims", AttrType::flag}};
+  static OutputSpec infer(const Call& c) {
+    const Dtype in = c.x(0).dtype();
+    const Dtype out = Op::schema.result == Result::boolean ? Dtype::boolean
+                      : Op::schema.result == Result::index ? Dtype::int64
+                                                           : in;
+    const std::uint64_t mask = reduction::axes_mask(*c.attrs, c.x(0).ndim(), Op::schema.name);
+    if (Op::schema.result == Result::index && !is_none(*c.attrs, 0) && ints(*c.attrs, 0).size() != 1) {
+      throw ValueError(std::string(Op::schema.name) + "(): takes one axis or None; reshape the others together first",
+                       {{"axis", ints(*c.attrs, 0)}});
+    }
+    return {out, reduction::reduced_shape(c.x(0).shape(), mask, flag(*c.attrs, 1))};
+  }
+};
+
+/// As ReductionKernel, with dtype: the elements are cast before they are reduced.
+template <class Op>
+struct SumKernel : UnaryKernel<Op> {
+  static constexpr std::array fields{AttrField{"axis", AttrType::axes}, AttrField{"dtype", AttrType::dtype},
+                                     AttrField{"keepdims", AttrType::flag}};
+  static OutputSpec infer(const Call& c) {
+    const Dtype in = c.x(0).dtype();
+    const bool whole = kind(in) <= Kind::integer;
+    const Dtype usual = Op::schema.reduce == ReduceOp::mean ? (whole ? Dtype::float32 : in) : reduction::sum_dtype(in);
+    const std::uint64_t mask = reduction::axes_mask(*c.attrs, c.x(0).ndim(), Op::schema.name);
+    return {is_none(*c.attrs, 1) ? usual : dtype(*c.attrs, 1),
+            reduction::reduced_shape(c.x(0).shape(), mask, flag(*c.attrs, 2))};
+  }
+};
+
+/// Sum over the axes (None: all). Integers and booleans give int64 or uint64 unless dtype says otherwise; an empty sum
+/// is 0. float32 and float64 accumulate in float64, so the error is below 1 ULP of the result.
+struct SumBackward : SumKernel<SumBackward> {
+  static constexpr OpSchema schema{.name = "sum", .types = all_types, .primitive = Primitive::reduce};
+  static auto gradient(auto g, auto x, auto, const Attrs& a) {
+    return grads([=, &a] { return reduction::back(reduction::expand(g, x, a), x); });
+  }
+};
+
+/// Product over the axes (None: all); an empty product is 1. The gradient is exact where elements are zero.
+struct ProdBackward : SumKernel<ProdBackward> {
+  static constexpr OpSchema schema{
+      .name = "prod", .types = all_types, .primitive = Primitive::reduce, .reduce = ReduceOp::prod, .saves = {0b010}};
+  static auto gradient(auto g, auto x, auto, const Attrs& a) {
+    return grads([=, &a] {
+      // Product of the others: of all nonzero ones, unless another element is zero.
+      const auto zero = x == 0_c;
+      const auto zeros = sum(zero, axes(a), {}, true);
+      const auto rest = prod(select(zero, 1_c, x), axes(a), {}, true);
+      const auto others = select(zeros == 0_c, rest / x, select((zeros == 1_c) & zero, rest, 0_c));
+      return reduction::back(reduction::expand(g, x, a), x) * conj(others);
+    });
+  }
+};
+
+/// Arithmetic mean over the axes (None: all): the sum divided in float64, rounded once. Integers give float32; the mean
+/// of nothing is NaN.
+struct MeanBackward : SumKernel<MeanBackward> {
+  static constexpr OpSchema schema{.name = "mean",
+                                   .types = all_types,
+                                   .integers = Integers::to_default,
+                                   .primitive = Primitive::reduce,
+                                   .reduce = ReduceOp::mean};
+  static auto gradient(auto g, auto x, auto out, const Attrs& a) {
+    return grads([=, &a] {
+      const double count = static_cast<double>(x.numel()) / static_cast<double>(std::max<std::int64_t>(out.numel(), 1));
+      return reduction::back(reduction::expand(g / Constant{count}, x, a), x);
+    });
+  }
+};
+
+/// Shared by max and min: equal extremes take equal parts of the gradient.
+template <class Op>
+struct ExtremeKernel : ReductionKernel<Op> {
+  static auto gradient(auto g, auto x, auto out, const Attrs& a) {
+    return grads([=, &a] {
+      const auto extreme = reduction::keep_axes(out, x, a);
+      const auto chosen = (x == extreme) | (isnan(x) & isnan(extreme));
+      const auto count = astype(sum(chosen, axes(a), {}, true), x.dtype());
+      return select(chosen, reduction::expand(g, x, a) / count, 0_c);
+    });
+  }
+};
+
+/// Largest element over the axes (None: all). NaN wins, +0 is larger than -0; of nothing it raises.
+struct MaxBackward : ExtremeKernel<MaxBackward> {
+  static constexpr OpSchema schema{.name = "max",
+                                   .types = boolean_types | real_types,
+                                   .primitive = Primitive::reduce,
+                                   .reduce = ReduceOp::max,
+                                   .saves = {0b110}};
+};
+
+/// Smallest element over the axes (None: all). NaN wins, -0 is smaller than +0; of nothing it raises.
+struct MinBackward : ExtremeKernel<MinBackward> {
+  static constexpr OpSchema schema{.name = "min",
+                                   .types = boolean_types | real_types,
+                                   .primitive = Primitive::reduce,
+                                   .reduce = ReduceOp::min,
+                                   .saves = {0b110}};
+};
+
+template <class Op>
+struct TestKernel : ReductionKernel<Op> {
+  static auto gradient(auto, auto, auto, const Attrs&) { return grads(none); }
+};
+
+/// Whether any element over the axes (None: all) is nonzero; NaN counts as nonzero.
+struct AnyBackward : TestKernel<AnyBackward> {
+  static constexpr OpSchema schema{.name = "any",
+                                   .types = all_types,
+                                   .result = Result::boolean,
+                                   .primitive = Primitive::reduce,
+                                   .reduce = ReduceOp::any};
+};
+
+/// Whether all elements over the axes (None: all) are nonzero; NaN counts as nonzero.
+struct AllBackward : TestKernel<AllBackward> {
+  static constexpr OpSchema schema{.name = "all",
+                                   .types = all_types,
+                                   .result = Result::boolean,
+                                   .primitive = Primitive::reduce,
+                                   .reduce = ReduceOp::all};
+};
+
+/// Index of the first largest element along one axis, or in row-major order for None; the first NaN if there is one.
+struct ArgmaxBackward : TestKernel<ArgmaxBackward> {
+  static constexpr OpSchema schema{.name = "argmax",
+                                   .types = boolean_types | real_types,
+                                   .result = Result::index,
+                                   .primitive = Primitive::reduce,
+                                   .reduce = ReduceOp::argmax};
+};
+
+/// Index of the first smallest element along one axis, or in row-major order for None; the first NaN if there is one.
+struct ArgminBackward : TestKernel<ArgminBackward> {
+  static constexpr OpSchema schema{.name = "argmin",
+                                   .types = boolean_types | real_types,
+                                   .result = Result::index,
+                                   .primitive = Primitive::reduce,
+                                   .reduce = ReduceOp::argmin};
+};
+
+using Reductions = OpList<SumBackward, ProdBackward, MeanBackward, MaxBackward, MinBackward, AnyBackward, AllBackward,
+                          ArgmaxBackward, ArgminBackward>;
+
+}  // namespace hyalite

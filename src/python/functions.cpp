@@ -1,0 +1,425 @@
+/// A callable an op: arguments by its parameters and attribute fields, signature and docstring from the same.
+#include "python/functions.h"
+
+#include <structmember.h>
+
+#include <cstring>
+
+#include "apply.h"
+#include "explain/recorder.h"
+#include "explain/source.h"
+#include "python/interop.h"
+#include "python/operands.h"
+#include "python/promote.h"
+#include "tensor/context.h"
+
+namespace hyalite::python {
+namespace {
+
+/// `hl.add` and its like. A method when found on a tensor.
+struct OpFunction {
+  PyObject_HEAD const OpInfo* op;
+  bool strict;
+  vectorcallfunc call;
+};
+PyTypeObject* function_type = nullptr;
+
+std::string spelled(double v) {
+  const Owned f(PyFloat_FromDouble(v));
+  const Owned r(PyObject_Repr(f.get()));
+  return PyUnicode_AsUTF8(r.get());
+}
+
+std::string default_text(const AttrField& f) {
+  switch (f.type) {
+    case AttrType::number:
+      return spelled(f.fallback);
+    case AttrType::integer:
+      return std::to_string(static_cast<long long>(f.fallback));
+    case AttrType::flag:
+      return f.fallback != 0 ? "True" : "False";
+    default:
+      return "None";
+  }
+}
+
+/// "(x1, x2, /)", or "(x, /, axis=None, keepdims=False)".
+std::string signature_text(const OpInfo& op) {
+  std::string s = "(";
+  for (std::size_t i = 0; i < op.params.size(); ++i) {
+    s += (i ? ", " : "") + op.params[i] + (op.schema.bounds && i > 0 ? "=None" : "");
+    if (i == 0 && op.schema.bounds) s += ", /";
+  }
+  if (!op.schema.bounds) s += ", /";
+  for (const AttrField& f : op.fields) s += ", " + std::string(f.name) + (f.required ? "" : "=" + default_text(f));
+  return s + ")";
+}
+
+[[noreturn]] void bad_argument(const OpInfo& op, std::string_view field, const char* wanted, PyObject* given) {
+  throw TypeError(
+      std::string(op.name()) + "(): " + std::string(field) + " must be " + wanted + ", not " + Py_TYPE(given)->tp_name,
+      {{"op", std::string(op.name())}});
+}
+
+std::int64_t integer_from(const OpInfo& op, std::string_view field, PyObject* o) {
+  const Owned index(PyIndex_Check(o) ? PyNumber_Index(o) : nullptr);
+  if (!index) {
+    PyErr_Clear();
+    bad_argument(op, field, "an integer", o);
+  }
+  const long long v = PyLong_AsLongLong(index.get());
+  if (v == -1 && PyErr_Occurred()) throw PythonError();
+  return v;
+}
+
+Shape integers_from(const OpInfo& op, std::string_view field, PyObject* o) {
+  if (!PyTuple_Check(o) && !PyList_Check(o)) return {integer_from(op, field, o)};
+  const Owned items(check(PySequence_Fast(o, "a sequence of integers")));
+  Shape r;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    r.push_back(integer_from(op, field, PySequence_Fast_GET_ITEM(items.get(), i)));
+  }
+  return r;
+}
+
+AttrValue attribute_from(const OpInfo& op, const AttrField& f, PyObject* o) {
+  if (o == nullptr) {
+    if (f.required) {
+      throw TypeError(std::string(op.name()) + "(): " + std::string(f.name) + " is missing; the signature is " +
+                          std::string(op.name()) + signature_text(op),
+                      {{"op", std::string(op.name())}});
+    }
+    switch (f.type) {
+      case AttrType::number:
+        return f.fallback;
+      case AttrType::integer:
+        return static_cast<std::int64_t>(f.fallback);
+      case AttrType::flag:
+        return f.fallback != 0;
+      default:
+        return {};
+    }
+  }
+  switch (f.type) {
+    case AttrType::number: {
+      const double v = PyFloat_AsDouble(o);
+      if (v == -1 && PyErr_Occurred()) throw PythonError();
+      return v;
+    }
+    case AttrType::integer:
+      return integer_from(op, f.name, o);
+    case AttrType::flag: {
+      const int v = PyObject_IsTrue(o);
+      if (v < 0) throw PythonError();
+      return v != 0;
+    }
+    case AttrType::dtype: {
+      Dtype t;
+      if (o == Py_None && !f.required) return {};
+      if (!dtype_from(o, t)) bad_argument(op, f.name, "a dtype such as hl.float32", o);
+      return t;
+    }
+    case AttrType::ints:
+      return integers_from(op, f.name, o);
+    case AttrType::axes:
+      if (o == Py_None) return {};
+      return integers_from(op, f.name, o);
+    case AttrType::chain:
+      break;
+  }
+  bad_argument(op, f.name, "internal", o);
+}
+
+/// Arguments sorted by name: the operands, then the attributes; null where one was not given.
+std::vector<PyObject*> sorted(const OpInfo& op, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  const std::size_t operands = op.params.size(), all = operands + op.fields.size();
+  std::vector<PyObject*> slots(all, nullptr);
+  if (n > static_cast<Py_ssize_t>(all)) {
+    throw TypeError(std::string(op.name()) + "() takes " + std::to_string(all) + " arguments, not " +
+                        std::to_string(n) + "; the signature is " + std::string(op.name()) + signature_text(op),
+                    {{"op", std::string(op.name())}});
+  }
+  for (Py_ssize_t i = 0; i < n; ++i) slots[static_cast<std::size_t>(i)] = args[i];
+  const Py_ssize_t named = names != nullptr ? PyTuple_GET_SIZE(names) : 0;
+  for (Py_ssize_t k = 0; k < named; ++k) {
+    const char* key = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, k));
+    if (key == nullptr) throw PythonError();
+    std::size_t at = all;
+    for (std::size_t i = op.schema.bounds ? 1 : operands; i < operands; ++i) {
+      if (op.params[i] == key) at = i;
+    }
+    for (std::size_t i = 0; i < op.fields.size(); ++i) {
+      if (op.fields[i].name == key) at = operands + i;
+    }
+    if (at == all || slots[at] != nullptr) {
+      throw TypeError(std::string(op.name()) + "(): " + (at == all ? "unknown" : "repeated") + " argument " + key +
+                          "; the signature is " + std::string(op.name()) + signature_text(op),
+                      {{"op", std::string(op.name())}});
+    }
+    slots[at] = args[n + k];
+  }
+  for (std::size_t i = 0; i < operands; ++i) {
+    if (slots[i] == nullptr && !(op.schema.bounds && i > 0)) {
+      throw TypeError(std::string(op.name()) + "(): " + op.params[i] + " is missing; the signature is " +
+                          std::string(op.name()) + signature_text(op),
+                      {{"op", std::string(op.name())}});
+    }
+  }
+  return slots;
+}
+
+std::vector<Unwrapped> unwrapped(const OpInfo& op, std::span<PyObject* const> given) {
+  std::vector<Unwrapped> args(given.size());
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (given[i] == nullptr || (given[i] == Py_None && op.schema.bounds && i > 0)) {
+      args[i].none = true;
+      continue;
+    }
+    if (!unwrap_or_scalar(given[i], args[i])) {
+      if (PyErr_Occurred()) throw PythonError();
+      throw TypeError(std::string(op.name()) + "(): " + op.params[std::min(i, op.params.size() - 1)] +
+                          " must be a tensor, an array or a number, not " + Py_TYPE(given[i])->tp_name +
+                          "; write hl.asarray(x)",
+                      {{"op", std::string(op.name())}});
+    }
+  }
+  return args;
+}
+
+/// Numbers as 0-d tensors of a dtype.
+void make_tensors(std::vector<Unwrapped>& args, Dtype dtype) {
+  for (Unwrapped& u : args) {
+    if (u.tensor != nullptr || u.none) continue;
+    u.owned = TensorRef::adopt(full({}, u.scalar, dtype).leak());
+    u.tensor = u.owned.get();
+  }
+}
+
+/// No promotion, but numbers still take the tensors' dtype.
+std::vector<Operand> strict_operands(const OpInfo& op, const std::vector<Unwrapped>& args) {
+  Dtype dtype = Dtype::float32;
+  for (std::size_t i = args.size(); i-- > (op.schema.condition ? 1 : 0);) {
+    if (args[i].tensor != nullptr) dtype = args[i].tensor->dtype();
+  }
+  std::vector<Operand> r;
+  for (const Unwrapped& u : args) {
+    if (u.none) {
+      throw TypeError(std::string(op.name()) + "(): the engine fills nothing in; write hl." + std::string(op.name()) +
+                          "() or every operand",
+                      {{"op", std::string(op.name())}});
+    }
+    if (u.tensor == nullptr && u.scalar.kind > kind(dtype)) {
+      throw DtypeMismatch(std::string(op.name()) + "(): a number of a higher kind than " + std::string(name(dtype)) +
+                              "; write x.astype() first",
+                          {{"op", std::string(op.name())}});
+    }
+    r.push_back(u.tensor != nullptr ? tensor_operand(u.tensor) : scalar_operand(u.scalar, dtype));
+  }
+  return r;
+}
+
+PyObject* wrapped(const OpInfo& op, std::span<const Operand> in, const Attrs* attrs) {
+  if (op.outputs == 2) {
+    auto [q, r] = apply_two(op, in, attrs);
+    const Owned a(check(wrap(std::move(q)))), b(check(wrap(std::move(r))));
+    return PyTuple_Pack(2, a.get(), b.get());
+  }
+  return wrap(apply(op, in, attrs));
+}
+
+PyObject* result_of(const OpInfo& op, std::span<const Operand> in, const Attrs* attrs) {
+  PyObject* result = wrapped(op, in, attrs);
+  if (Recorder* r = active_recorder(context())) {
+    r->begin(Phase::result, Who::binding, Who::user, StepKind::result);
+    r->stop();
+    r->end("wrap: Tensor", {{"type", "hyalite.Tensor"}}, "an object around the handle; nothing is copied");
+  }
+  return result;
+}
+
+PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  const OpInfo& op = *f.op;
+  Recorder* r = active_recorder(context());
+  if (r != nullptr) r->begin(Phase::python, Who::user, Who::slot, StepKind::request);
+  const std::vector<PyObject*> slots = sorted(op, args, n, names);
+  if (r != nullptr) r->stop();
+  if (r != nullptr)
+    r->end("hl." + std::string(op.name()), {{"op", std::string(op.name())}}, "a callable made from the op list");
+  Attrs attrs;
+  for (std::size_t i = 0; i < op.fields.size(); ++i)
+    attrs.push_back(attribute_from(op, op.fields[i], slots[op.params.size() + i]));
+  const Attrs* given = op.fields.empty() ? nullptr : &attrs;
+  if (r != nullptr) r->begin(Phase::python, Who::slot, Who::slot, StepKind::self);
+  std::vector<Unwrapped> operands;
+  std::vector<Owned> items;
+  if (op.schema.variadic) {
+    const Owned sequence(check(PySequence_Tuple(slots[0])));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sequence.get()); ++i)
+      items.push_back(Owned::borrow(PyTuple_GET_ITEM(sequence.get(), i)));
+    std::vector<PyObject*> raw;
+    for (const Owned& o : items) raw.push_back(o.get());
+    operands = unwrapped(op, raw);
+    if (operands.empty())
+      throw ValueError(std::string(op.name()) + "(): needs at least one tensor", {{"op", std::string(op.name())}});
+  } else {
+    operands = unwrapped(op, {slots.data(), op.params.size()});
+  }
+  if (f.strict) {
+    if (r != nullptr) r->stop();
+    if (r != nullptr) r->end("strict", {}, "_C_engine promotes nothing");
+    return result_of(op, strict_operands(op, operands), given);
+  }
+  if (op.schema.primitive == Primitive::take || op.schema.primitive == Primitive::scatter_add) {
+    // Indices are not promoted with the data.
+    if (r != nullptr) r->stop();
+    if (r != nullptr) r->end("unwrap", {}, "indices keep their dtype");
+    make_tensors(operands, Dtype::int64);
+    return result_of(op, strict_operands(op, operands), given);
+  }
+  if (op.schema.primitive == Primitive::reduce && op.fields[1].type == AttrType::dtype && !is_none(attrs, 1)) {
+    // dtype= says what the elements become; nothing is aligned before.
+    if (r != nullptr) r->stop();
+    if (r != nullptr) r->end("unwrap", {{"promotion", "none"}}, "dtype= fixes the dtype");
+    if (operands[0].tensor == nullptr) make_tensors(operands, default_dtype(operands[0].scalar.kind));
+    return result_of(op, strict_operands(op, operands), given);
+  }
+  const Aligned aligned(op, std::move(operands));
+  if (r != nullptr) {
+    const Promotion& p = aligned.promotion();
+    r->stop();
+    Facts facts;
+    for (std::size_t i = 0; i < aligned.arguments().size(); ++i) {
+      const std::string param = op.schema.variadic ? std::to_string(i) : op.params[i];
+      facts.emplace_back(param, described(aligned.arguments()[i]));
+    }
+    facts.emplace_back("promotion", p.cast ? "to " + std::string(name(p.dtype)) : "none");
+    r->end("unwrap_or_scalar, maybe_promote", std::move(facts),
+           p.cast ? "the join of the operands' dtypes" : "nothing to align");
+  }
+  const std::span<const Operand> in = aligned.operands();
+  if (op.schema.identity_on_reals && !is_complex(in[0].tensor->dtype())) return wrap(TensorRef::share(in[0].tensor));
+  return result_of(op, in, given);
+}
+
+PyObject* vectorcall(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* names) noexcept {
+  try {
+    const OpFunction& f = *reinterpret_cast<OpFunction*>(self);
+    PyObject* result = call_op(f, args, PyVectorcall_NARGS(nargsf), names);
+    if (Recorder* r = active_recorder(context())) [[unlikely]] {
+      r->entered_by(f.op->name(), (f.strict ? "_C_engine." : "hl.") + std::string(f.op->name()));
+    }
+    return result;
+  } catch (...) {
+    return raise_current();
+  }
+}
+
+PyObject* bind(PyObject* self, PyObject* object, PyObject*) {
+  if (object == nullptr || object == Py_None) {
+    Py_INCREF(self);
+    return self;
+  }
+  return PyMethod_New(self, object);
+}
+
+const OpInfo& op_of(PyObject* self) { return *reinterpret_cast<OpFunction*>(self)->op; }
+PyObject* to_text(const std::string& s) {
+  return PyUnicode_FromStringAndSize(s.data(), static_cast<Py_ssize_t>(s.size()));
+}
+
+std::string dtype_names(DtypeSet types) {
+  std::string s;
+  for (int i = 0; i < dtype_count; ++i) {
+    if (contains(types, static_cast<Dtype>(i))) s += (s.empty() ? "" : ", ") + std::string(name(static_cast<Dtype>(i)));
+  }
+  return s;
+}
+
+std::string doc_text(const OpInfo& op) {
+  std::string s = op_doc(op) + "\n\nDtypes: " + dtype_names(op.schema.types);
+  if (op.schema.integers == Integers::to_default) s += "; integers and booleans become float32";
+  s += ".\n";
+  if (op.schema.primitive == Primitive::elementwise) {
+    s += "Shapes: operands broadcast; the result has the broadcast shape";
+    s += op.schema.result == Result::boolean ? ", dtype bool.\n" : ".\n";
+    s += op.schema.ulp == 0 ? "Accuracy: exact or correctly rounded.\n"
+                            : "Accuracy: " + spelled(op.schema.ulp) + " ULP for float32 and float64 (SLEEF 3.5.1).\n";
+  }
+  s += op.has_gradient ? "Gradient: yes, of any order.\n" : "Gradient: none.\n";
+  s += "Raises: DtypeMismatch, DeviceMismatch, ShapeMismatch.\n";
+  return s + "Source: " + op.schema.file + ":" + std::to_string(op.schema.line) + ".";
+}
+
+PyObject* get_name(PyObject* self, void*) { return to_text(std::string(op_of(self).name())); }
+PyObject* get_module(PyObject* self, void*) {
+  return to_text(reinterpret_cast<OpFunction*>(self)->strict ? "hyalite._C_engine" : "hyalite");
+}
+PyObject* get_doc(PyObject* self, void*) {
+  try {
+    return to_text(doc_text(op_of(self)));
+  } catch (...) {
+    return raise_current();
+  }
+}
+PyObject* get_text_signature(PyObject* self, void*) { return to_text(signature_text(op_of(self))); }
+PyObject* get_signature(PyObject* self, void*) {
+  const Owned module(PyImport_ImportModule("hyalite._functions"));
+  if (!module) return nullptr;
+  return PyObject_CallMethod(module.get(), "_signature", "s", signature_text(op_of(self)).c_str());
+}
+PyObject* repr(PyObject* self) { return to_text("<hyalite op " + std::string(op_of(self).name()) + ">"); }
+PyObject* reduce(PyObject* self, PyObject*) { return to_text(std::string(op_of(self).name())); }
+
+PyGetSetDef properties[] = {{"__name__", get_name, nullptr, nullptr, nullptr},
+                            {"__qualname__", get_name, nullptr, nullptr, nullptr},
+                            {"__module__", get_module, nullptr, nullptr, nullptr},
+                            {"__doc__", get_doc, nullptr, nullptr, nullptr},
+                            {"__text_signature__", get_text_signature, nullptr, nullptr, nullptr},
+                            {"__signature__", get_signature, nullptr, nullptr, nullptr},
+                            {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyMethodDef methods[] = {{"__reduce__", reduce, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(OpFunction, call), READONLY, nullptr},
+                         {nullptr, 0, 0, 0, nullptr}};
+
+bool make_type() {
+  static PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                                {Py_tp_descr_get, reinterpret_cast<void*>(bind)},
+                                {Py_tp_repr, reinterpret_cast<void*>(repr)},
+                                {Py_tp_getset, properties},
+                                {Py_tp_members, members},
+                                {Py_tp_methods, methods},
+                                {0, nullptr}};
+  static PyType_Spec spec{"hyalite.OpFunction", sizeof(OpFunction), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, slots};
+  function_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return function_type != nullptr;
+}
+
+PyObject* make_function(const OpInfo& op, bool strict) {
+  OpFunction* f = PyObject_New(OpFunction, function_type);
+  if (f == nullptr) return nullptr;
+  f->op = &op;
+  f->strict = strict;
+  f->call = vectorcall;
+  return reinterpret_cast<PyObject*>(f);
+}
+
+}  // namespace
+
+bool add_functions(PyObject* module, PyObject* engine) {
+  if (!make_type()) return false;
+  for (const OpInfo& op : op_table()) {
+    if (op.schema.internal) continue;  // their attributes are not checked
+    const std::string name(op.name());
+    const Owned strict(make_function(op, true));
+    if (!strict || PyObject_SetAttrString(engine, name.c_str(), strict.get()) < 0) return false;
+    const Owned f(make_function(op, false));
+    if (!f || PyObject_SetAttrString(module, name.c_str(), f.get()) < 0) return false;
+    PyObject* type = reinterpret_cast<PyObject*>(tensor_type);
+    const bool method = !op.schema.variadic && !op.schema.condition && !PyObject_HasAttrString(type, name.c_str());
+    if (method && PyObject_SetAttrString(type, name.c_str(), f.get()) < 0) return false;
+  }
+  return true;
+}
+
+}  // namespace hyalite::python

@@ -1,0 +1,308 @@
+/// Properties and methods of tensors that are not ops of the list.
+#include "apply.h"
+#include "hyalite/scalar.h"
+#include "python/interop.h"
+#include "python/node_object.h"
+#include "python/tensor_type.h"
+#include "tensor/context.h"
+
+namespace hyalite::python {
+namespace {
+
+/// f's result, or the exception it threw.
+template <class F>
+PyObject* guarded(F f) noexcept {
+  try {
+    return f();
+  } catch (...) {
+    return raise_current();
+  }
+}
+
+PyObject* tuple_of(Dims d) {
+  PyObject* t = PyTuple_New(static_cast<Py_ssize_t>(d.size()));
+  for (std::size_t i = 0; t != nullptr && i < d.size(); ++i) PyTuple_SET_ITEM(t, i, PyLong_FromLongLong(d[i]));
+  return t;
+}
+PyObject* text(const std::string& s) {
+  return PyUnicode_FromStringAndSize(s.data(), static_cast<Py_ssize_t>(s.size()));
+}
+PyObject* wrap(Tensor t) { return python::wrap(TensorRef::adopt(t.leak())); }
+Tensor handle(PyObject* self) { return Tensor::share(impl_of(self)); }
+
+PyObject* get_shape(PyObject* self, void*) { return tuple_of(impl_of(self)->shape()); }
+PyObject* get_strides(PyObject* self, void*) { return tuple_of(impl_of(self)->strides()); }
+PyObject* get_dtype(PyObject* self, void*) {
+  PyObject* d = dtype_object(impl_of(self)->dtype());
+  Py_INCREF(d);
+  return d;
+}
+PyObject* get_device(PyObject* self, void*) {
+  return guarded([&] { return text(to_string(impl_of(self)->device())); });
+}
+PyObject* get_ndim(PyObject* self, void*) { return PyLong_FromLong(impl_of(self)->ndim()); }
+PyObject* get_size(PyObject* self, void*) { return PyLong_FromLongLong(impl_of(self)->numel()); }
+PyObject* get_nbytes(PyObject* self, void*) { return PyLong_FromLongLong(impl_of(self)->nbytes()); }
+PyObject* get_itemsize(PyObject* self, void*) { return PyLong_FromSize_t(itemsize(impl_of(self)->dtype())); }
+PyObject* get_offset(PyObject* self, void*) { return PyLong_FromLongLong(impl_of(self)->offset()); }
+PyObject* get_version(PyObject* self, void*) { return PyLong_FromUnsignedLong(impl_of(self)->storage()->version()); }
+
+PyObject* get_requires_grad(PyObject* self, void*) {
+  return guarded([&] { return PyBool_FromLong(wants_grad(*impl_of(self))); });
+}
+int set_requires(PyObject* self, PyObject* value, void*) {
+  const int on = value == nullptr ? -1 : PyObject_IsTrue(value);
+  if (on < 0) return -1;
+  const Owned done(guarded([&] {
+    set_requires_grad(*impl_of(self), on != 0);
+    Py_RETURN_NONE;
+  }));
+  return done ? 0 : -1;
+}
+PyObject* get_grad(PyObject* self, void*) {
+  const AutogradMeta* m = impl_of(self)->autograd;
+  if (m == nullptr || !m->grad) Py_RETURN_NONE;
+  return python::wrap(m->grad);
+}
+int set_grad(PyObject* self, PyObject* value, void*) {
+  TensorImpl* t = impl_of(self);
+  if (value == nullptr || value == Py_None) {
+    if (t->autograd != nullptr) t->autograd->grad = {};
+    return 0;
+  }
+  if (!is_tensor(value) || !same_shape(*impl_of(value), *t) || impl_of(value)->dtype() != t->dtype()) {
+    PyErr_SetString(PyExc_TypeError, "grad must be None or a tensor of the same shape and dtype");
+    return -1;
+  }
+  meta_of(*t).grad = TensorRef::share(impl_of(value));
+  return 0;
+}
+PyObject* get_grad_fn(PyObject* self, void*) {
+  return guarded([&]() -> PyObject* {
+    NodeRef node = grad_fn(*impl_of(self));
+    if (!node) Py_RETURN_NONE;
+    return node_object(std::move(node));
+  });
+}
+PyObject* get_is_leaf(PyObject* self, void*) {
+  return guarded([&] { return PyBool_FromLong(is_leaf(*impl_of(self))); });
+}
+
+PyObject* get_t(PyObject* self, void*) {
+  return guarded([&] {
+    const TensorImpl* t = impl_of(self);
+    if (t->ndim() != 2) {
+      throw ValueError(
+          "T needs two axes, not " + std::to_string(t->ndim()) + "; write hl.permute_dims(x, axes) or x.mT",
+          {{"ndim", std::int64_t{t->ndim()}}});
+    }
+    return wrap(swap_last(handle(self)));
+  });
+}
+PyObject* get_mt(PyObject* self, void*) {
+  return guarded([&] {
+    if (impl_of(self)->ndim() < 2) throw ValueError("mT needs two axes or more", {});
+    return wrap(swap_last(handle(self)));
+  });
+}
+PyObject* get_real(PyObject* self, void*) {
+  return guarded([&] { return wrap(real(handle(self))); });
+}
+PyObject* get_imag(PyObject* self, void*) {
+  return guarded([&] { return wrap(imag(handle(self))); });
+}
+
+// -------------------------------------------------------------------------------------------------------- methods
+
+PyObject* data_ptr(PyObject* self, PyObject*) { return PyLong_FromVoidPtr(impl_of(self)->data()); }
+PyObject* detach(PyObject* self, PyObject*) {
+  return guarded([&] { return python::wrap(detached(*impl_of(self))); });
+}
+PyObject* call_numpy(PyObject* self, PyObject*) {
+  return guarded([&] { return to_numpy(impl_of(self)); });
+}
+PyObject* call_item(PyObject* self, PyObject*) {
+  return guarded([&] { return item(impl_of(self)); });
+}
+PyObject* call_tolist(PyObject* self, PyObject*) {
+  return guarded([&] { return tolist(impl_of(self)); });
+}
+PyObject* call_complex(PyObject* self, PyObject*) {
+  return guarded([&] { return to_complex(impl_of(self)); });
+}
+PyObject* copy(PyObject* self, PyObject*) {
+  return guarded([&] { return wrap(astype(handle(self), impl_of(self)->dtype())); });
+}
+PyObject* contiguous(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    if (!impl_of(self)->contiguous()) {
+      return wrap(hyalite::contiguous(handle(self)));
+    }
+    Py_INCREF(self);
+    return self;
+  });
+}
+PyObject* requires_grad_(PyObject* self, PyObject* args) {
+  int on = 1;
+  if (!PyArg_ParseTuple(args, "|p:requires_grad_", &on)) return nullptr;
+  return guarded([&] {
+    set_requires_grad(*impl_of(self), on != 0);
+    Py_INCREF(self);
+    return self;
+  });
+}
+
+PyObject* backward(PyObject* self, PyObject* args, PyObject* kwargs) {
+  PyObject* gradient = Py_None;
+  int retain = 0, create = 0;
+  static const char* names[] = {"gradient", "retain_graph", "create_graph", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Opp:backward", const_cast<char**>(names), &gradient, &retain,
+                                   &create)) {
+    return nullptr;
+  }
+  return guarded([&] {
+    Tensor g;
+    if (gradient != Py_None) g = Tensor::adopt(asarray(gradient, {}, {}).leak());
+    handle(self).backward(g, retain != 0, create != 0);
+    Py_RETURN_NONE;
+  });
+}
+
+/// A hook holds its callable; the GIL is held where hooks run, since backward does not give it up there.
+struct PyHook {
+  PyObject* call;
+  explicit PyHook(PyObject* c) : call(c) { Py_INCREF(call); }
+  PyHook(const PyHook&) = delete;
+  ~PyHook() {
+    const PyGILState_STATE s = PyGILState_Ensure();
+    Py_DECREF(call);
+    PyGILState_Release(s);
+  }
+};
+
+PyObject* register_hook(PyObject* self, PyObject* callable) {
+  if (!PyCallable_Check(callable)) {
+    PyErr_SetString(PyExc_TypeError, "register_hook(): the hook must be callable");
+    return nullptr;
+  }
+  return guarded([&] {
+    TensorImpl* t = impl_of(self);
+    if (!wants_grad(*t)) {
+      throw AutogradError("register_hook(): the tensor does not require grad; call requires_grad_() first", {});
+    }
+    auto held = std::make_shared<PyHook>(callable);
+    const HookPlace place = add_hook(
+        *t,
+        [held](const Tensor& g) -> Tensor {
+          const Owned arg(check(python::wrap(TensorRef::share(g.impl()))));
+          const Owned result(check(PyObject_CallOneArg(held->call, arg.get())));
+          if (result.get() == Py_None) return {};
+          if (!is_tensor(result.get())) throw TypeError("a hook must return a tensor or None", {});
+          return Tensor::share(impl_of(result.get()));
+        },
+        callable);
+    track(self);
+    return hook_handle(place);
+  });
+}
+
+PyObject* call_array(PyObject* self, PyObject* args, PyObject* kwargs) {
+  PyObject *dtype = Py_None, *copy_flag = Py_None;
+  static const char* names[] = {"dtype", "copy", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO:__array__", const_cast<char**>(names), &dtype, &copy_flag))
+    return nullptr;
+  return guarded([&] { return array_protocol(impl_of(self), dtype, copy_flag); });
+}
+PyObject* call_dlpack(PyObject* self, PyObject* args, PyObject* kwargs) {
+  PyObject *stream = Py_None, *version = Py_None, *device = Py_None, *copy_flag = Py_None;
+  static const char* names[] = {"stream", "max_version", "dl_device", "copy", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:__dlpack__", const_cast<char**>(names), &stream, &version,
+                                   &device, &copy_flag)) {
+    return nullptr;
+  }
+  return guarded([&] { return to_dlpack(impl_of(self), stream, version, device, copy_flag); });
+}
+PyObject* call_dlpack_device(PyObject* self, PyObject*) {
+  return guarded([&] { return dlpack_device(impl_of(self)); });
+}
+PyObject* to_device(PyObject* self, PyObject* args, PyObject* kwargs) {
+  const char* device;
+  PyObject* stream = Py_None;
+  static const char* names[] = {"device", "stream", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|$O:to_device", const_cast<char**>(names), &device, &stream))
+    return nullptr;
+  return guarded([&] {
+    const Device d = parse_device(device);
+    if (!(d == impl_of(self)->device()))
+      empty({}, Dtype::float32, d);  // raises Unsupported naming the devices there are
+    Py_INCREF(self);
+    return self;
+  });
+}
+PyObject* reduce(PyObject* self, PyObject*) {
+  // Pickles by value: a nested list keeps float64 exact, and the dtype's name brings the rest.
+  return guarded([&]() -> PyObject* {
+    const Owned module(check(PyImport_ImportModule("hyalite._functions")));
+    const Owned rebuild(check(PyObject_GetAttrString(module.get(), "_rebuild")));
+    const Owned args(check(PyObject_CallMethod(module.get(), "_reduce_args", "O", self)));
+    return PyTuple_Pack(2, rebuild.get(), args.get());
+  });
+}
+
+template <class F>
+PyCFunction function(F* f) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f));
+}
+
+}  // namespace
+
+PyGetSetDef tensor_properties[] = {
+    {"shape", get_shape, nullptr, "Sizes of the axes, a tuple.", nullptr},
+    {"strides", get_strides, nullptr, "Steps between neighbours along each axis, in elements.", nullptr},
+    {"dtype", get_dtype, nullptr, "Element type.", nullptr},
+    {"device", get_device, nullptr, "Where the data live, such as 'cpu'.", nullptr},
+    {"ndim", get_ndim, nullptr, "Number of axes.", nullptr},
+    {"size", get_size, nullptr, "Number of elements.", nullptr},
+    {"nbytes", get_nbytes, nullptr, "Bytes of all elements.", nullptr},
+    {"itemsize", get_itemsize, nullptr, "Bytes of an element.", nullptr},
+    {"storage_offset", get_offset, nullptr, "Elements between the start of the storage and the first element.",
+     nullptr},
+    {"version", get_version, nullptr, "How often the storage was written in place; views share it.", nullptr},
+    {"requires_grad", get_requires_grad, set_requires, "Whether gradients flow to it.", nullptr},
+    {"grad", get_grad, set_grad, "The gradient that backward() accumulated, or None.", nullptr},
+    {"grad_fn", get_grad_fn, nullptr, "The node that made it, None for a leaf.", nullptr},
+    {"is_leaf", get_is_leaf, nullptr, "Whether no recorded op made it.", nullptr},
+    {"T", get_t, nullptr, "The transpose of a matrix, a view.", nullptr},
+    {"mT", get_mt, nullptr, "The last two axes exchanged, a view.", nullptr},
+    {"real", get_real, nullptr, "The real part, a view.", nullptr},
+    {"imag", get_imag, nullptr, "The imaginary part, a view; complex only.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyMethodDef tensor_methods[] = {
+    {"data_ptr", data_ptr, METH_NOARGS, "data_ptr($self, /)\n--\n\nAddress of the first element."},
+    {"detach", detach, METH_NOARGS, "detach($self, /)\n--\n\nThe same memory without history."},
+    {"numpy", call_numpy, METH_NOARGS, "numpy($self, /)\n--\n\nAn ndarray over the same memory."},
+    {"item", call_item, METH_NOARGS,
+     "item($self, /)\n--\n\nThe only element as a Python number; ValueError unless there is one."},
+    {"tolist", call_tolist, METH_NOARGS, "tolist($self, /)\n--\n\nNested lists of Python numbers."},
+    {"copy", copy, METH_NOARGS, "copy($self, /)\n--\n\nThe same values in new, writable memory."},
+    {"contiguous", contiguous, METH_NOARGS,
+     "contiguous($self, /)\n--\n\nIn row-major order: itself where it already is."},
+    {"requires_grad_", requires_grad_, METH_VARARGS,
+     "requires_grad_($self, requires_grad=True, /)\n--\n\nMarks a leaf that gradients flow to, and returns it."},
+    {"backward", function(backward), METH_VARARGS | METH_KEYWORDS,
+     "backward($self, /, gradient=None, retain_graph=False, create_graph=False)\n--\n\n"
+     "Adds d self / d leaf to the grad of every leaf it depends on."},
+    {"register_hook", register_hook, METH_O,
+     "register_hook($self, hook, /)\n--\n\nCalls hook(gradient) in backward; what it returns, unless None, replaces "
+     "the gradient."},
+    {"__array__", function(call_array), METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"__dlpack__", function(call_dlpack), METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"__dlpack_device__", call_dlpack_device, METH_NOARGS, nullptr},
+    {"__complex__", call_complex, METH_NOARGS, nullptr},
+    {"__reduce__", reduce, METH_NOARGS, nullptr},
+    {"to_device", function(to_device), METH_VARARGS | METH_KEYWORDS,
+     "to_device($self, device, /, *, stream=None)\n--\n\nThe tensor on a device: itself where it is there."},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace hyalite::python

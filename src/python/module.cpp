@@ -1,0 +1,361 @@
+/// The Python module `hyalite._C`: what is no op of the list, and the making of the rest.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+
+#include "apply.h"
+#include "compute/backend.h"
+#include "compute/codegen/registry.h"
+#include "compute/cpu/gemm.h"
+#include "compute/cpu/kernels.h"
+#include "compute/cpu/threads.h"
+#include "creation.h"
+#include "explain/ceiling.h"
+#include "explain/source.h"
+#include "python/errors.h"
+#include "python/format.h"
+#include "python/functions.h"
+#include "python/hooks.h"
+#include "python/interop.h"
+#include "python/node_object.h"
+#include "python/promote.h"
+#include "python/tensor_type.h"
+#include "tensor/context.h"
+#include "tensor/pool.h"
+
+namespace nb = nanobind;
+
+namespace hyalite::python {
+
+void bind_explain(nb::module_& m);
+
+namespace {
+std::array<PyObject*, dtype_count> dtypes{};
+PyObject* dtype_type = nullptr;
+}  // namespace
+
+PyObject* dtype_object(Dtype t) { return dtypes[static_cast<std::size_t>(t)]; }
+
+bool dtype_from(PyObject* o, Dtype& to) noexcept {
+  for (int i = 0; i < dtype_count; ++i) {
+    if (dtypes[static_cast<std::size_t>(i)] == o) {
+      to = static_cast<Dtype>(i);
+      return true;
+    }
+  }
+  if (o == reinterpret_cast<PyObject*>(&PyBool_Type))
+    to = Dtype::boolean;
+  else if (o == reinterpret_cast<PyObject*>(&PyLong_Type))
+    to = Dtype::int64;
+  else if (o == reinterpret_cast<PyObject*>(&PyFloat_Type))
+    to = Dtype::float32;
+  else if (o == reinterpret_cast<PyObject*>(&PyComplex_Type))
+    to = Dtype::complex64;
+  else
+    return false;
+  return true;
+}
+
+namespace {
+
+/// What Python passes for an attribute, as stubs write it.
+const char* type_text(AttrType type) {
+  switch (type) {
+    case AttrType::number:
+      return "float";
+    case AttrType::integer:
+      return "int";
+    case AttrType::flag:
+      return "bool";
+    case AttrType::dtype:
+      return "dtype";
+    case AttrType::ints:
+      return "ints";
+    case AttrType::axes:
+      return "axes";
+    case AttrType::chain:
+      break;
+  }
+  return "internal";
+}
+
+Dtype required_dtype(nb::handle o) {
+  Dtype t;
+  if (!dtype_from(o.ptr(), t)) throw TypeError("dtype must be a dtype such as hl.float32", {});
+  return t;
+}
+std::optional<Dtype> optional_dtype(nb::handle o) {
+  if (o.is_none()) return {};
+  return required_dtype(o);
+}
+nb::object out(Tensor t) {
+  PyObject* o = wrap(TensorRef::adopt(t.leak()));
+  if (o == nullptr) throw nb::python_error();
+  return nb::steal(o);
+}
+nb::object out(Dtype t) { return nb::borrow(dtype_object(t)); }
+Tensor in(nb::handle o) {
+  if (!is_tensor(o.ptr())) throw TypeError(std::string("a tensor is needed, not ") + Py_TYPE(o.ptr())->tp_name, {});
+  return Tensor::share(impl_of(o.ptr()));
+}
+std::vector<Tensor> in_list(nb::handle o) {
+  std::vector<Tensor> r;
+  for (nb::handle h : o) r.push_back(h.is_none() ? Tensor() : in(h));
+  return r;
+}
+Scalar scalar_in(nb::handle o, Dtype dtype, const char* what) {
+  Scalar s;
+  int beyond = 0;
+  if (!scalar_from(o.ptr(), s, beyond)) throw TypeError(std::string(what) + "(): a number is needed", {});
+  if (s.kind > kind(dtype) && dtype != Dtype::boolean) {
+    throw TypeError(std::string(what) + "(): the number is of a higher kind than " + std::string(name(dtype)), {});
+  }
+  if (beyond != 0 || !fits(s, dtype)) {
+    if (kind(dtype) == Kind::integer)
+      throw OverflowError(std::string(what) + "(): the integer does not fit " + std::string(name(dtype)), {});
+    if (beyond != 0) s = Scalar(large_int(o.ptr(), Dtype::float64));
+  }
+  return s;
+}
+
+void bind_dtypes(nb::module_& m) {
+  m.def("_register_dtypes", [](nb::list all) {
+    for (std::size_t i = 0; i < dtypes.size(); ++i) dtypes[i] = nb::object(all[i]).release().ptr();
+    dtype_type = reinterpret_cast<PyObject*>(Py_TYPE(dtypes[0]));
+  });
+  m.def("_dtype_table", [] {
+    nb::list all;
+    for (const DtypeInfo& d : dtype_table) {
+      all.append(
+          nb::make_tuple(nb::str(d.name.data(), d.name.size()), int{d.size}, static_cast<int>(d.kind), d.is_signed));
+    }
+    return all;
+  });
+  m.def("_promote", [](nb::list objects, nb::list scalars) {
+    std::vector<Dtype> list;
+    for (nb::handle h : objects) list.push_back(required_dtype(h));
+    Kind weak = Kind::boolean;
+    for (nb::handle h : scalars) {
+      Scalar s;
+      int beyond = 0;
+      if (!scalar_from(h.ptr(), s, beyond)) throw TypeError("result_type(): takes dtypes, tensors and numbers", {});
+      weak = std::max(weak, s.kind);
+    }
+    if (list.empty()) return out(python::default_dtype(weak));
+    return out(promote_weak(promote(list), weak));
+  });
+}
+
+void bind_creation(nb::module_& m) {
+  m.def(
+      "_asarray",
+      [](nb::handle o, nb::handle dtype, std::optional<bool> copy) {
+        return out(Tensor::adopt(asarray(o.ptr(), optional_dtype(dtype), copy).leak()));
+      },
+      nb::arg("obj"), nb::arg("dtype").none(), nb::arg("copy").none());
+  m.def(
+      "_from_dlpack",
+      [](nb::handle o, std::optional<bool> copy) { return out(Tensor::adopt(from_dlpack(o.ptr(), copy).leak())); },
+      nb::arg("obj"), nb::arg("copy").none());
+  m.def("_empty", [](const Shape& shape, nb::handle dtype, const std::string& device) {
+    return out(empty(shape, required_dtype(dtype), parse_device(device)));
+  });
+  m.def("_full", [](const Shape& shape, nb::handle value, nb::handle dtype, const std::string& device) {
+    const Dtype t = required_dtype(dtype);
+    return out(full(shape, scalar_in(value, t, "full"), t, parse_device(device)));
+  });
+  m.def("_range_int", [](std::int64_t a, std::int64_t s, std::int64_t n, nb::handle d) {
+    return out(range(a, s, n, required_dtype(d)));
+  });
+  m.def("_range_float",
+        [](double a, double s, std::int64_t n, nb::handle d) { return out(range(a, s, n, required_dtype(d))); });
+  m.def("_linspace", [](double a, double b, std::int64_t n, nb::handle d, bool end) {
+    return out(linspace(a, b, n, required_dtype(d), end));
+  });
+  m.def("_eye", [](std::int64_t r, std::int64_t c, std::int64_t k, nb::handle d) {
+    return out(eye(r, c, k, required_dtype(d)));
+  });
+}
+
+void bind_modes(nb::module_& m) {
+  m.def("_set_grad_mode", [](bool on) { return std::exchange(context().grad_mode, on); });
+  m.def(
+      "is_grad_enabled", [] { return context().grad_mode; }, "Whether operations are recorded on this thread.");
+  m.def("_set_autocast", [](bool on, nb::handle dtype) {
+    Autocast& a = context().autocast;
+    nb::object old = nb::make_tuple(a.enabled, out(a.dtype));
+    a = {on, required_dtype(dtype)};
+    return old;
+  });
+  m.def(
+      "use_deterministic_algorithms", [](bool on) { use_deterministic(on); }, nb::arg("mode"),
+      nb::sig("def use_deterministic_algorithms(mode: bool) -> None"),
+      "Makes ops without a deterministic kernel raise NotDeterministic, in the whole process.");
+  m.def("_set_num_threads", [](int n) { set_num_threads(n); });
+  m.def(
+      "get_num_threads", [] { return num_threads(); }, "Threads an op may use, the caller included.");
+  m.def("_check_threads", [] { (void)default_threads(); });
+  m.def("_set_printoptions", [](nb::dict d) {
+    FormatOptions o = default_format();
+    if (d.contains("precision")) o.precision = nb::cast<int>(d["precision"]);
+    if (d.contains("threshold")) o.threshold = nb::cast<std::int64_t>(d["threshold"]);
+    if (d.contains("edgeitems")) o.edgeitems = nb::cast<int>(d["edgeitems"]);
+    if (d.contains("linewidth")) o.linewidth = nb::cast<int>(d["linewidth"]);
+    if (d.contains("suppress")) o.suppress = nb::cast<bool>(d["suppress"]);
+    set_default_format(o);
+  });
+}
+
+void bind_memory(nb::module_& m) {
+  m.def(
+      "memory_stats",
+      [] {
+        const pool::Stats s = pool::stats();
+        nb::dict d;
+        d["allocated_bytes"] = s.allocated_bytes;
+        d["cached_bytes"] = s.cached_bytes;
+        d["peak_bytes"] = s.peak_bytes;
+        d["limit_bytes"] = s.limit_bytes;
+        d["hits"] = s.hits;
+        d["misses"] = s.misses;
+        d["system_allocations"] = s.system_allocations;
+        d["system_bytes"] = s.system_bytes;
+        d["huge_page_bytes"] = s.huge_page_bytes;
+        return d;
+      },
+      "Bytes and calls of the CPU's pool: allocated + cached = system.");
+  m.def(
+      "reset_peak_memory", [] { pool::reset_peak(); }, "Starts a new peak at the bytes in use now.");
+  m.def(
+      "trim_memory", [] { return pool::trim(); }, "Gives cached memory back to the system; returns the bytes given.");
+  m.def(
+      "set_memory_limit", [](std::size_t bytes) { pool::set_limit(bytes); }, nb::arg("bytes"),
+      "Most bytes that may be in use; 0 means the default.");
+}
+
+void bind_autograd(nb::module_& m) {
+  m.def("_backward", [](nb::handle roots, nb::handle gradients, bool retain, bool create) {
+    run_backward(in_list(roots), in_list(gradients), {}, {retain, create});
+  });
+  m.def("_grad", [](nb::handle roots, nb::handle inputs, nb::handle gradients, bool retain, bool create) {
+    nb::list result;
+    for (Tensor& t : run_backward(in_list(roots), in_list(gradients), in_list(inputs), {retain, create})) {
+      if (t) {
+        result.append(out(t));
+      } else {
+        result.append(nb::none());
+      }
+    }
+    return result;
+  });
+}
+
+void bind_facts(nb::module_& m) {
+  m.def("_op_names", [] {
+    nb::list all;
+    for (const OpInfo& o : op_table()) {
+      if (!o.schema.internal) all.append(nb::str(o.schema.name.data(), o.schema.name.size()));
+    }
+    return all;
+  });
+  m.def("_op_facts", [](const std::string& op) {
+    const OpInfo& o = find_op(op);
+    nb::dict d;
+    d["name"] = std::string(o.name());
+    d["node"] = o.node_name;
+    d["arity"] = o.arity;
+    d["outputs"] = o.outputs;
+    d["elementwise"] = o.elementwise >= 0;
+    d["ulp"] = o.schema.ulp;
+    d["numpy"] = std::string(o.schema.numpy);
+    d["condition"] = o.schema.condition;
+    d["result"] = static_cast<int>(o.schema.result);
+    d["integers_to_default"] = o.schema.integers == Integers::to_default;
+    d["has_gradient"] = o.has_gradient;
+    d["file"] = std::string(o.schema.file);
+    d["line"] = o.schema.line;
+    nb::list types, params, fields, field_types, gradients;
+    for (int i = 0; i < dtype_count; ++i) {
+      if (contains(o.schema.types, static_cast<Dtype>(i))) types.append(out(static_cast<Dtype>(i)));
+    }
+    for (const std::string& p : o.params) params.append(p);
+    for (const AttrField& f : o.fields) {
+      fields.append(std::string(f.name));
+      field_types.append(type_text(f.type));
+    }
+    for (int i = 0; i < std::max(o.arity, 0); ++i) gradients.append(o.elementwise < 0 || o.reads[i].exists);
+    d["dtypes"] = types;
+    d["params"] = params;
+    d["fields"] = fields;
+    d["field_types"] = field_types;
+    d["gradients"] = gradients;
+    return d;
+  });
+  m.def("_source", [](const std::string& op) {
+    const SourceText s = op_source(find_op(op));
+    return nb::make_tuple(s.file, s.line, s.text);
+  });
+  m.def("_generated_source", [](const std::string& op, nb::handle dtype, const std::string& language, int gradient) {
+    if (language != "cuda" && language != "opencl")
+      throw ValueError("language must be \"cuda\" or \"opencl\", not " + language, {});
+    return generated_source(op, required_dtype(dtype), language == "cuda" ? Language::cuda : Language::opencl,
+                            gradient);
+  });
+  m.def(
+      "about",
+      [] {
+        nb::dict d;
+        d["version"] = HYALITE_VERSION;
+        d["cpu"] = explain::cpu_name();
+        d["instruction_set"] = cpu::instruction_set().name;
+        nb::list sets;
+        for (const cpu::InstructionSet& s : cpu::instruction_sets()) sets.append(s.name);
+        d["instruction_sets"] = sets;
+        d["threads"] = num_threads();
+        d["backends"] = backend_names();
+        d["same_bits"] =
+            cpu::instruction_set().name == "x86-64-v2"
+                ? "exact operations give the bits of avx2 and avx512; functions are within their declared ULP"
+                : "elementwise operations and reductions: the same bits for any layout, thread count and of avx2, "
+                  "avx512";
+        return d;
+      },
+      "Facts about this build and machine.");
+  m.def("_blas", [] { return cpu::blas_description(); });
+  m.def("_dram_ceiling", [](int threads) { return explain::dram_ceiling(threads).gb_per_s; });
+}
+
+}  // namespace
+
+}  // namespace hyalite::python
+
+NB_MODULE(_C, m) {
+  using namespace hyalite::python;
+  nb::set_leak_warnings(false);  // the library never prints
+  nb::register_exception_translator([](const std::exception_ptr& e, void*) {
+    try {
+      std::rethrow_exception(e);
+    } catch (const PythonError&) {
+      raise_current();
+    } catch (const hyalite::Error&) {
+      raise_current();
+    }
+  });
+  if (!add_error_classes(m.ptr())) throw nb::python_error();
+  PyObject* tensor = make_tensor_type();
+  if (tensor == nullptr || PyModule_AddObjectRef(m.ptr(), "Tensor", tensor) < 0) throw nb::python_error();
+  bind_dtypes(m);
+  nb::module_ engine = m.def_submodule("_C_engine", "The engine without promotion: operands must have one dtype.");
+  if (!add_functions(m.ptr(), engine.ptr())) throw nb::python_error();
+  bind_creation(m);
+  bind_modes(m);
+  bind_memory(m);
+  bind_autograd(m);
+  bind_facts(m);
+  bind_nodes(m);
+  bind_explain(m);
+  install_hooks();
+}

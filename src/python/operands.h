@@ -1,0 +1,57 @@
+/// `unwrap_or_scalar` and `maybe_promote`: from Python's arguments to the operands an op wants.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "apply.h"
+#include "python/tensor_object.h"
+
+namespace hyalite::python {
+
+/// A Python argument taken apart: a tensor, or a weak scalar.
+struct Unwrapped {
+  TensorImpl* tensor = nullptr;
+  TensorRef owned;  ///< when the tensor was made here, from a NumPy array
+  Scalar scalar;
+  int beyond = 0;              ///< the sign of an int outside 64 bits; `scalar` then holds the nearest that fits
+  PyObject* object = nullptr;  ///< borrowed
+  bool none = false;
+};
+
+/// False if the object is neither (no exception set): an operator then answers NotImplemented.
+bool unwrap_or_scalar(PyObject* o, Unwrapped& to);
+
+/// For the trace: dtype, shape and device of a tensor, or the number as Python writes it.
+std::string described(const Unwrapped& u);
+
+/// What was done to align dtypes, for the trace.
+struct Promotion {
+  Dtype dtype = Dtype::float32;
+  bool cast = false;
+  bool by_autocast = false;
+};
+
+/// Operands in the dtypes the op wants; owns what it had to make.
+class Aligned {
+ public:
+  /// Aligns dtypes by the rules of semantics. Throws DtypeMismatch where there is no common dtype, OverflowError for an
+  /// int that does not fit.
+  Aligned(const OpInfo& op, std::vector<Unwrapped>&& args);
+  std::span<const Operand> operands() const { return operands_; }
+  const Promotion& promotion() const { return promotion_; }
+  const std::vector<Unwrapped>& arguments() const { return args_; }
+
+ private:
+  void keep_first(const OpInfo& op, std::vector<Unwrapped>& args);
+  void all_real(const OpInfo& op, Dtype dtype);
+  void compare_mixed(std::vector<Unwrapped>& args);
+  void add(TensorImpl* t, Dtype dtype);
+  void add(const OpInfo& op, const Unwrapped& u, Dtype dtype);
+  std::vector<Operand> operands_;
+  std::vector<TensorRef> keep_;
+  std::vector<Unwrapped> args_;
+  Promotion promotion_;
+};
+
+}  // namespace hyalite::python

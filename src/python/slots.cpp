@@ -1,0 +1,241 @@
+/// The native operators: `a + b` enters the engine here, without the op registry and without Python code.
+#include "apply.h"
+#include "explain/recorder.h"
+#include "python/interop.h"
+#include "python/operands.h"
+#include "python/tensor_type.h"
+#include "tensor/context.h"
+
+namespace hyalite::python {
+namespace {
+
+/// The op of a slot, found once.
+template <Slot slot>
+const OpInfo& op_of() {
+  static const OpInfo& op = [&]() -> const OpInfo& {
+    for (const OpInfo& o : op_table()) {
+      if (o.schema.slot == slot) return o;
+    }
+    throw ValueError("no op stands in this slot", {});
+  }();
+  return op;
+}
+
+/// As Python names an op's slot, such as "__radd__" with the prefix "r".
+std::string slot_name(const OpInfo& op, const char* prefix) {
+  static constexpr std::string_view names[] = {
+      "",       "add",    "sub",    "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "neg", "pos", "abs",
+      "invert", "lshift", "rshift", "and", "or",      "xor",      "lt",  "le",     "eq",  "ne",     "gt",  "ge"};
+  return std::string("__") + prefix + std::string(names[static_cast<std::size_t>(op.schema.slot)]) + "__";
+}
+
+PyObject* wrap_result(const OpInfo& op, std::span<const Operand> in, TensorImpl* target) {
+  if (op.outputs == 2) {
+    auto [q, r] = apply_two(op, in);
+    Owned a(check(wrap(std::move(q)))), b(check(wrap(std::move(r))));
+    return PyTuple_Pack(2, a.get(), b.get());
+  }
+  return wrap(apply(op, in, nullptr, target));
+}
+
+/// The traced path: the same steps, each told to the recorder.
+[[gnu::cold, gnu::noinline]] PyObject* binary_traced(const OpInfo& op, PyObject* x, PyObject* y, TensorImpl* target,
+                                                     Recorder& r) {
+  r.begin(Phase::python, Who::user, Who::slot, StepKind::request);
+  std::vector<Unwrapped> args(2);
+  const bool known = unwrap_or_scalar(x, args[0]) && unwrap_or_scalar(y, args[1]);
+  if (!known) {
+    r.stop();
+    r.end("unknown operand", {}, "NotImplemented: the other operand's type is asked next");
+    Py_RETURN_NOTIMPLEMENTED;
+  }
+  r.stop();
+  const std::string a = described(args[0]), b = described(args[1]);
+  const bool both = args[0].tensor != nullptr && args[1].tensor != nullptr;
+  const std::string dtypes =
+      both ? std::string(name(args[0].tensor->dtype())) + " with " + std::string(name(args[1].tensor->dtype()))
+           : "a weak scalar takes the tensor's dtype";
+  const std::string door = slot_name(op, target != nullptr ? "i" : is_tensor(x) ? "" : "r");
+  r.end(door, {{"a", a}, {"b", b}, {"slot", "native"}}, "a native slot of hyalite.Tensor; the op registry is skipped");
+  r.begin(Phase::python, Who::slot, Who::slot, StepKind::self);
+  const Aligned aligned(op, std::move(args));
+  const Promotion& p = aligned.promotion();
+  r.stop();
+  r.end("unwrap_or_scalar, maybe_promote", {{"promotion", p.cast ? "to " + std::string(name(p.dtype)) : "none"}},
+        p.by_autocast ? "autocast fixes the dtype of " + std::string(op.name()) + "; the guard casts"
+                      : dtypes + (p.cast ? ": their join is " + std::string(name(p.dtype)) : ": nothing to align"));
+  r.begin(Phase::python, Who::slot, Who::binding, StepKind::request);
+  r.stop();
+  r.end(std::string(op.name()) + "(a, b)", {{"copies", "0"}}, "handles cross by reference count");
+  PyObject* result = wrap_result(op, aligned.operands(), target);
+  r.entered_by(op.name(), door);
+  r.begin(Phase::result, Who::binding, Who::user, StepKind::result);
+  r.stop();
+  r.end("wrap: Tensor", {{"type", "hyalite.Tensor"}}, "an object around the handle; nothing is copied");
+  return result;
+}
+
+[[gnu::noinline]] PyObject* binary_aligned(const OpInfo& op, PyObject* x, PyObject* y, TensorImpl* target) {
+  std::vector<Unwrapped> args(2);
+  if (!unwrap_or_scalar(x, args[0]) || !unwrap_or_scalar(y, args[1])) {
+    if (PyErr_Occurred()) throw PythonError();
+    Py_RETURN_NOTIMPLEMENTED;
+  }
+  const Aligned aligned(op, std::move(args));
+  return wrap_result(op, aligned.operands(), target);
+}
+
+PyObject* binary(const OpInfo& op, PyObject* x, PyObject* y) noexcept {
+  try {
+    if (Recorder* r = active_recorder(context())) [[unlikely]] {
+      return binary_traced(op, x, y, nullptr, *r);
+    }
+    if (Py_TYPE(x) == tensor_type && Py_TYPE(y) == tensor_type) [[likely]] {
+      TensorImpl *a = impl_of(x), *b = impl_of(y);
+      if (a->dtype() == b->dtype() && contains(op.schema.types, a->dtype()) && op.outputs == 1) [[likely]] {
+        Operand in[2];
+        in[0].tensor = a;
+        in[1].tensor = b;
+        return wrap(apply(op, in));
+      }
+    }
+    return binary_aligned(op, x, y, nullptr);
+  } catch (...) {
+    return raise_current();
+  }
+}
+
+/// x op= y: writes x, which keeps its dtype and shape, and gives x back.
+PyObject* in_place(const OpInfo& op, PyObject* x, PyObject* y) noexcept {
+  try {
+    TensorImpl* target = impl_of(x);
+    Recorder* r = active_recorder(context());
+    Owned result(r != nullptr ? binary_traced(op, x, y, target, *r) : binary_aligned(op, x, y, target));
+    if (result.get() == Py_NotImplemented) return result.leak();
+    Py_INCREF(x);
+    return x;
+  } catch (...) {
+    return raise_current();
+  }
+}
+
+template <Slot slot>
+PyObject* binary_slot(PyObject* x, PyObject* y) {
+  return binary(op_of<slot>(), x, y);
+}
+template <Slot slot>
+PyObject* in_place_slot(PyObject* x, PyObject* y) {
+  return in_place(op_of<slot>(), x, y);
+}
+PyObject* power_slot(PyObject* x, PyObject* y, PyObject* modulus) {
+  if (modulus != Py_None) {
+    PyErr_SetString(PyExc_TypeError, "pow() of tensors takes no modulus; write (x ** y) % m");
+    return nullptr;
+  }
+  return binary(op_of<Slot::power>(), x, y);
+}
+PyObject* in_place_power_slot(PyObject* x, PyObject* y, PyObject*) { return in_place(op_of<Slot::power>(), x, y); }
+
+PyObject* unary(const OpInfo& op, PyObject* x) noexcept {
+  try {
+    if (Recorder* r = active_recorder(context())) [[unlikely]] {
+      r->begin(Phase::python, Who::user, Who::slot, StepKind::request);
+      r->stop();
+      r->end(slot_name(op, ""), {{"slot", "native"}}, "a native slot of hyalite.Tensor");
+    }
+    const Operand in = tensor_operand(impl_of(x));
+    PyObject* result = wrap(apply(op, {&in, 1}));
+    if (Recorder* r = active_recorder(context())) [[unlikely]]
+      r->entered_by(op.name(), slot_name(op, ""));
+    return result;
+  } catch (...) {
+    return raise_current();
+  }
+}
+template <Slot slot>
+PyObject* unary_slot(PyObject* x) {
+  return unary(op_of<slot>(), x);
+}
+
+PyObject* compare(PyObject* x, PyObject* y, int how) {
+  switch (how) {
+    case Py_LT:
+      return binary(op_of<Slot::less>(), x, y);
+    case Py_LE:
+      return binary(op_of<Slot::less_equal>(), x, y);
+    case Py_EQ:
+      return binary(op_of<Slot::equal>(), x, y);
+    case Py_NE:
+      return binary(op_of<Slot::not_equal>(), x, y);
+    case Py_GT:
+      return binary(op_of<Slot::greater>(), x, y);
+    default:
+      return binary(op_of<Slot::greater_equal>(), x, y);
+  }
+}
+
+template <PyObject* (*convert)(TensorImpl*)>
+PyObject* number(PyObject* x) {
+  try {
+    return convert(impl_of(x));
+  } catch (...) {
+    return raise_current();
+  }
+}
+int truth(PyObject* x) {
+  try {
+    return to_bool(impl_of(x));
+  } catch (...) {
+    raise_current();
+    return -1;
+  }
+}
+
+template <class F>
+void* slot(F* f) {
+  return reinterpret_cast<void*>(f);
+}
+
+}  // namespace
+
+PyType_Slot* number_slots() {
+  static PyType_Slot slots[] = {{Py_nb_add, slot(binary_slot<Slot::add>)},
+                                {Py_nb_subtract, slot(binary_slot<Slot::subtract>)},
+                                {Py_nb_multiply, slot(binary_slot<Slot::multiply>)},
+                                {Py_nb_true_divide, slot(binary_slot<Slot::true_divide>)},
+                                {Py_nb_floor_divide, slot(binary_slot<Slot::floor_divide>)},
+                                {Py_nb_remainder, slot(binary_slot<Slot::remainder>)},
+                                {Py_nb_divmod, slot(binary_slot<Slot::divmod>)},
+                                {Py_nb_power, slot(power_slot)},
+                                {Py_nb_matrix_multiply, slot(binary_slot<Slot::matmul>)},
+                                {Py_nb_lshift, slot(binary_slot<Slot::left_shift>)},
+                                {Py_nb_rshift, slot(binary_slot<Slot::right_shift>)},
+                                {Py_nb_and, slot(binary_slot<Slot::bitwise_and>)},
+                                {Py_nb_or, slot(binary_slot<Slot::bitwise_or>)},
+                                {Py_nb_xor, slot(binary_slot<Slot::bitwise_xor>)},
+                                {Py_nb_inplace_add, slot(in_place_slot<Slot::add>)},
+                                {Py_nb_inplace_subtract, slot(in_place_slot<Slot::subtract>)},
+                                {Py_nb_inplace_multiply, slot(in_place_slot<Slot::multiply>)},
+                                {Py_nb_inplace_true_divide, slot(in_place_slot<Slot::true_divide>)},
+                                {Py_nb_inplace_floor_divide, slot(in_place_slot<Slot::floor_divide>)},
+                                {Py_nb_inplace_remainder, slot(in_place_slot<Slot::remainder>)},
+                                {Py_nb_inplace_power, slot(in_place_power_slot)},
+                                {Py_nb_inplace_lshift, slot(in_place_slot<Slot::left_shift>)},
+                                {Py_nb_inplace_rshift, slot(in_place_slot<Slot::right_shift>)},
+                                {Py_nb_inplace_and, slot(in_place_slot<Slot::bitwise_and>)},
+                                {Py_nb_inplace_or, slot(in_place_slot<Slot::bitwise_or>)},
+                                {Py_nb_inplace_xor, slot(in_place_slot<Slot::bitwise_xor>)},
+                                {Py_nb_negative, slot(unary_slot<Slot::negative>)},
+                                {Py_nb_positive, slot(unary_slot<Slot::positive>)},
+                                {Py_nb_absolute, slot(unary_slot<Slot::absolute>)},
+                                {Py_nb_invert, slot(unary_slot<Slot::invert>)},
+                                {Py_nb_bool, slot(truth)},
+                                {Py_nb_int, slot(number<to_int>)},
+                                {Py_nb_float, slot(number<to_float>)},
+                                {Py_nb_index, slot(number<to_index>)},
+                                {Py_tp_richcompare, slot(compare)},
+                                {0, nullptr}};
+  return slots;
+}
+
+}  // namespace hyalite::python

@@ -1,0 +1,202 @@
+/// The Python object of a tensor: pooled, weakly known to its handle, visible to the garbage collector when it must be.
+#include "python/tensor_type.h"
+
+#include <structmember.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "python/format.h"
+#include "python/interop.h"
+#include "record/autograd_meta.h"
+
+namespace hyalite::python {
+
+PyTypeObject* tensor_type = nullptr;
+
+namespace {
+
+// Objects of the exact type wait here for the next result. Guarded by the GIL.
+constexpr int most_spare = 64;
+TensorObject* spare[most_spare];
+int spare_count = 0;
+
+TensorObject* allocate() {
+  if (spare_count > 0) {
+    TensorObject* o = spare[--spare_count];
+    Py_INCREF(tensor_type);
+    _Py_NewReference(reinterpret_cast<PyObject*>(o));
+    return o;
+  }
+  return PyObject_GC_New(TensorObject, tensor_type);
+}
+
+void dealloc(PyObject* self) {
+  TensorObject* o = reinterpret_cast<TensorObject*>(self);
+  PyTypeObject* type = Py_TYPE(self);
+  if (PyObject_GC_IsTracked(self)) PyObject_GC_UnTrack(self);
+  TensorImpl* impl = o->impl;
+  o->impl = nullptr;
+  // Before the callbacks of weak references, which may ask for the tensor again.
+  if (impl != nullptr && impl->wrapper == self) impl->wrapper = nullptr;
+  if (o->weakrefs != nullptr) PyObject_ClearWeakRefs(self);
+  if (impl != nullptr) impl->release();
+  if (type == tensor_type && spare_count < most_spare) {
+    spare[spare_count++] = o;
+  } else {
+    type->tp_free(self);
+  }
+  Py_DECREF(type);
+}
+
+/// Hooks hold Python objects; they are this object's while nobody else holds the tensor, nor the node that calls them.
+HookList* own_hooks(TensorObject* o) {
+  const TensorImpl* impl = o->impl;
+  if (impl == nullptr || impl->users() != 1 || impl->autograd == nullptr) return nullptr;
+  const AutogradMeta& m = *impl->autograd;
+  long holders = 1;
+  for (const Node* node : {m.grad_fn.get(), static_cast<Node*>(m.accumulator.get())}) {
+    if (node == nullptr || node->users() != 1) continue;
+    holders += std::ranges::count(node->hooks, m.hooks);
+  }
+  return m.hooks.use_count() == holders ? m.hooks.get() : nullptr;
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  if (HookList* list = own_hooks(reinterpret_cast<TensorObject*>(self))) {
+    for (const Hook& h : list->hooks) Py_VISIT(static_cast<PyObject*>(h.owner));
+  }
+  Py_VISIT(Py_TYPE(self));
+  return 0;
+}
+
+int clear(PyObject* self) {
+  if (HookList* list = own_hooks(reinterpret_cast<TensorObject*>(self))) {
+    std::vector<Hook> dropped;
+    dropped.swap(list->hooks);
+  }
+  return 0;
+}
+
+/// Tensor(obj, dtype=None): as asarray; what a subclass constructs itself with.
+PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  PyObject *obj, *dtype = Py_None;
+  static const char* names[] = {"obj", "dtype", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:Tensor", const_cast<char**>(names), &obj, &dtype)) return nullptr;
+  try {
+    std::optional<Dtype> wanted;
+    if (dtype != Py_None) {
+      Dtype t;
+      if (!dtype_from(dtype, t)) throw TypeError("Tensor(): dtype must be a dtype such as hl.float32", {});
+      wanted = t;
+    }
+    TensorRef impl = asarray(obj, wanted, {});
+    // An object of its own, also where the source already has one.
+    if (impl->wrapper != nullptr) impl = detached(*impl);
+    PyObject* self = type->tp_alloc(type, 0);
+    if (self == nullptr) return nullptr;
+    TensorObject* o = reinterpret_cast<TensorObject*>(self);
+    impl->wrapper = self;
+    o->impl = impl.leak();
+    o->weakrefs = nullptr;
+    return self;
+  } catch (...) {
+    return raise_current();
+  }
+}
+
+std::string suffix(TensorImpl& t) {
+  if (const NodeRef node = grad_fn(t)) return ", grad_fn=<" + node->name() + ">";
+  return t.requires_grad ? ", requires_grad=True" : "";
+}
+
+PyObject* repr(PyObject* self) {
+  try {
+    FormatOptions options = default_format();
+    options.suffix = suffix(*impl_of(self));
+    const std::string text = format_tensor(*impl_of(self), options);
+    return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+  } catch (...) {
+    return raise_current();
+  }
+}
+
+PyObject* str(PyObject* self) {
+  try {
+    const std::string text = format_tensor(*impl_of(self), default_format(), Form::str);
+    return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+  } catch (...) {
+    return raise_current();
+  }
+}
+
+Py_hash_t hash(PyObject* self) { return _Py_HashPointer(self); }
+
+Py_ssize_t length(PyObject* self) {
+  const TensorImpl* t = impl_of(self);
+  if (t->ndim() == 0) {
+    PyErr_SetString(PyExc_TypeError, "len() of a 0-d tensor");
+    return -1;
+  }
+  return t->shape()[0];
+}
+
+PyMemberDef members[] = {{"__weaklistoffset__", T_PYSSIZET, offsetof(TensorObject, weakrefs), READONLY, nullptr},
+                         {nullptr, 0, 0, 0, nullptr}};
+
+constexpr char doc[] =
+    "A multidimensional array on a device, with its place in the graph of gradients.\n\n"
+    "Made by hl.asarray, hl.zeros and their like; Tensor(obj, dtype=None) is for subclasses.";
+
+}  // namespace
+
+PyObject* wrap(TensorRef t) noexcept {
+  // A wrapper without references is being destroyed, and code that its attributes run cannot have it back.
+  if (PyObject* o = static_cast<PyObject*>(t->wrapper); o != nullptr && Py_REFCNT(o) > 0) {
+    Py_INCREF(o);
+    return o;
+  }
+  TensorObject* o = allocate();
+  if (o == nullptr) return nullptr;
+  t->wrapper = o;
+  o->weakrefs = nullptr;
+  o->impl = t.leak();
+  return reinterpret_cast<PyObject*>(o);
+}
+
+void track(PyObject* tensor) {
+  if (!PyObject_GC_IsTracked(tensor)) PyObject_GC_Track(tensor);
+}
+
+PyObject* make_tensor_type() {
+  std::vector<PyType_Slot> slots{
+      {Py_tp_doc, const_cast<char*>(doc)},
+      {Py_tp_new, reinterpret_cast<void*>(construct)},
+      {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+      {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+      {Py_tp_clear, reinterpret_cast<void*>(clear)},
+      {Py_tp_repr, reinterpret_cast<void*>(repr)},
+      {Py_tp_str, reinterpret_cast<void*>(str)},
+      {Py_tp_hash, reinterpret_cast<void*>(hash)},
+      {Py_tp_members, members},
+      {Py_tp_getset, tensor_properties},
+      {Py_tp_methods, tensor_methods},
+      {Py_mp_length, reinterpret_cast<void*>(length)},
+      {Py_mp_subscript, reinterpret_cast<void*>(get_item)},
+      {Py_mp_ass_subscript, reinterpret_cast<void*>(set_item)},
+      {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+      {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
+  };
+  for (PyType_Slot* s = number_slots(); s->slot != 0; ++s) slots.push_back(*s);
+  slots.push_back({0, nullptr});
+  static PyType_Spec spec{"hyalite.Tensor", sizeof(TensorObject), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, nullptr};
+  spec.slots = slots.data();
+  PyObject* type = PyType_FromSpec(&spec);
+  // So that ndarray + tensor reaches the tensor.
+  if (type == nullptr || PyObject_SetAttrString(type, "__array_ufunc__", Py_None) < 0) return nullptr;
+  tensor_type = reinterpret_cast<PyTypeObject*>(type);
+  return type;
+}
+
+}  // namespace hyalite::python

@@ -1,0 +1,82 @@
+/// What a tensor knows of the graph: its gradient, the node that made it, and the base it is a view of.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "record/node.h"
+
+namespace hyalite {
+
+/// One op on the way from a base to a view.
+struct ViewStep {
+  const OpInfo* op;
+  Attrs attrs;
+};
+struct ViewChain {
+  std::vector<ViewStep> steps;
+};
+
+struct AutogradMeta {
+  AutogradMeta() = default;
+  AutogradMeta(const AutogradMeta&) = delete;
+  ~AutogradMeta() {
+    if (accumulator) accumulator->forget_leaf();
+  }
+
+  TensorRef grad;
+  NodeRef grad_fn;                  ///< null for a leaf
+  std::uint32_t output = 0;         ///< of grad_fn
+  Ref<AccumulateGrad> accumulator;  ///< of a leaf that some op has used
+  std::shared_ptr<HookList> hooks;
+  // A view of a tensor that can be written in place:
+  TensorRef base;
+  std::shared_ptr<const ViewChain> chain;
+  std::uint64_t base_history = 0;  ///< of the base when grad_fn was made
+  std::uint64_t history = 0;       ///< counts how often this tensor's own grad_fn was replaced by a write
+};
+
+AutogradMeta& meta_of(TensorImpl& t);
+bool wants_grad_slowly(TensorImpl& t);
+/// Whether `t` requires grad; a view may have come to it by a write to its base.
+inline bool wants_grad(TensorImpl& t) { return t.requires_grad || (t.autograd != nullptr && wants_grad_slowly(t)); }
+/// Where gradients of `t` flow; regenerates a view's history after its base was written.
+Edge gradient_edge(TensorImpl& t);
+/// The node that made `t`, null for a leaf or a tensor without history.
+NodeRef grad_fn(TensorImpl& t);
+bool is_leaf(TensorImpl& t);
+void set_requires_grad(TensorImpl& t, bool on);
+
+/// Enters `node` as what made `out`.
+void set_history(TensorImpl& out, NodeRef node, std::uint32_t output);
+/// Remembers that `view` was made from `source` by `op`.
+void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, const Attrs& attrs);
+
+/// Records a call that was just computed. Only called when an operand, or an in-place target, requires grad.
+void record(const Call& call, std::span<const TensorRef> outputs, Dtype computed);
+/// The same for an op that wrote `target`: rebases its history, and that of the base it is a view of.
+void record_in_place(const Call& call, TensorImpl& target, Dtype computed);
+/// Refuses, before anything is written, in-place writes that autograd cannot follow.
+void check_in_place(TensorImpl& target);
+
+/// Where a hook hangs, without keeping it alive.
+struct HookPlace {
+  std::weak_ptr<HookList> list;
+  std::uint64_t id = 0;
+};
+/// Adds a hook; `remove_hook` forgets it.
+HookPlace add_hook(TensorImpl& t, std::function<Tensor(const Tensor&)> hook, void* owner);
+void remove_hook(const HookPlace& place);
+
+/// The same memory without history.
+TensorRef detached(TensorImpl& t);
+
+struct BackwardOptions {
+  bool retain_graph = false;
+  bool create_graph = false;
+};
+/// Gradients of the weighted sum of `roots`. With `inputs` they are returned, else added to the leaves' grad.
+std::vector<Tensor> run_backward(std::span<const Tensor> roots, std::span<const Tensor> gradients,
+                                 std::span<const Tensor> inputs, BackwardOptions options);
+
+}  // namespace hyalite

@@ -1,0 +1,360 @@
+/// Making nodes, saving what their gradients read, and freeing long graphs without deep recursion.
+#include "record/node.h"
+
+#include <algorithm>
+#include <functional>
+#include <new>
+#include <numeric>
+
+#include "apply.h"
+#include "compute/backend.h"
+#include "explain/recorder.h"
+#include "record/autograd_meta.h"
+#include "tensor/context.h"
+
+namespace hyalite {
+namespace {
+
+thread_local std::uint64_t next_sequence = 1;
+// Nodes waiting to be freed while one is being freed: a chain of a million nodes must not recurse.
+thread_local Node* doomed = nullptr;
+thread_local bool freeing = false;
+
+template <class T>
+T* place() {
+  return static_cast<T*>(pool::allocate(sizeof(T)).data);
+}
+template <class T>
+constexpr std::size_t capacity_of = std::size_t{1} << (6 + pool::detail::small_class(sizeof(T)));
+
+/// The axes of `t` from the slowest to the fastest in memory; empty when that is their own order.
+Shape memory_order(const TensorImpl& t) {
+  Shape order(t.contiguous() ? 0 : static_cast<std::size_t>(t.ndim()));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater{}, [&](std::int64_t i) { return std::abs(t.strides()[i]); });
+  return std::ranges::is_sorted(order) ? Shape{} : order;
+}
+Shape inverse(const Shape& order) {
+  Shape r(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) r[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+  return r;
+}
+
+/// A tensor that has a shape and no memory.
+TensorRef shape_of(const TensorImpl& t) {
+  return TensorImpl::make(t.dtype(), t.device(), t.shape(), row_major(t.shape()), {});
+}
+
+}  // namespace
+
+Node::Node() : sequence_(next_sequence++) {}
+
+Node::~Node() {
+  if (edges_ != inline_edges_) delete[] edges_;
+  release_location(location_);
+}
+
+void Node::set_edge_count(int n) {
+  edge_count_ = n;
+  if (n > 2) edges_ = new Edge[n];
+}
+
+void Node::destroy() noexcept {
+  if (freeing) {
+    next_doomed_ = doomed;
+    doomed = this;
+    return;
+  }
+  freeing = true;
+  deallocate();
+  while (doomed != nullptr) {
+    Node* n = doomed;
+    doomed = n->next_doomed_;
+    n->deallocate();
+  }
+  freeing = false;
+}
+
+OpNode::Kept& OpNode::kept() {
+  static_assert(sizeof(Kept) <= pool::largest_small);
+  if (kept_ == nullptr) kept_ = new (place<Kept>()) Kept();
+  return *kept_;
+}
+
+void OpNode::drop_kept() noexcept {
+  if (kept_ == nullptr) return;
+  kept_->~Kept();
+  pool::release(kept_, capacity_of<Kept>);
+  kept_ = nullptr;
+}
+
+void OpNode::deallocate() noexcept {
+  drop_kept();
+  this->~OpNode();
+  pool::release(this, capacity_of<OpNode>);
+}
+
+void OpNode::save(int leaf, const Operand& o, const Storage* written) {
+  Saved& s = kept().saved[leaf];
+  if (o.tensor == nullptr) {
+    TensorRef t = TensorImpl::empty(o.dtype, {});
+    std::memcpy(t->data(), o.bytes.data(), itemsize(o.dtype));
+    s.tensor = t;
+    return;
+  }
+  s.tensor = TensorRef::share(o.tensor);
+  s.version = o.tensor->storage()->version() - (o.tensor->storage() == written);
+  o.tensor->storage()->mark_saved();
+}
+
+Ref<OpNode> OpNode::make(const Call& c, std::span<const TensorRef> outputs, Dtype computed, const Storage* written) {
+  static_assert(sizeof(OpNode) <= pool::largest_small);
+  OpNode* n = new (place<OpNode>()) OpNode();
+  Ref<OpNode> node = Ref<OpNode>::adopt(n);
+  n->op_ = &c.op;
+  n->computed_ = computed;
+  n->location_ = capture_location();
+  if (c.attrs != nullptr) n->kept().attrs = std::make_unique<Attrs>(*c.attrs);
+  const int count = static_cast<int>(c.in.size());
+  n->set_edge_count(count);
+  std::uint32_t reads = 0;
+  const Dims shape = outputs[0]->shape();
+  for (int i = 0; i < count; ++i) {
+    TensorImpl* t = c.in[i].tensor;
+    const Dtype mine = t != nullptr ? t->dtype() : c.in[i].dtype;
+    // Of constants too: the fused gradient takes operands of one dtype.
+    if (c.op.schema.real_with_complex && is_complex(computed) && !is_complex(mine)) {
+      n->real_operands_ |= static_cast<std::uint8_t>(1 << i);
+    }
+    if (t == nullptr || !wants_grad(*t)) continue;
+    n->next()[i] = gradient_edge(*t);
+    if (c.op.elementwise < 0) {
+      if (!c.op.schema.variadic) reads |= c.op.schema.saves[static_cast<std::size_t>(i)];
+      continue;
+    }
+    reads |= c.op.reads[i].reads;
+    if (!same_dims(t->shape(), shape)) n->kept().reduce_to[i] = shape_of(*t);
+  }
+  if (c.op.schema.variadic) {
+    for (const Operand& o : c.in) n->kept().list.push_back({shape_of(*o.tensor), 0, false, true});
+    return node;
+  }
+  for (int i = 0; i < count; ++i) {
+    if ((reads >> (1 + i) & 1) != 0) {
+      n->save(1 + i, c.in[i], written);
+    } else if (c.op.needs_shapes) {
+      n->kept().saved[1 + i] = {shape_of(*c.in[i].tensor), 0, false, true};
+    }
+  }
+  for (int k = 0; k < c.op.outputs; ++k) {
+    const int leaf = 1 + count + k;
+    if ((reads >> leaf & 1) != 0) {
+      n->kept().saved[leaf] = {detached(*outputs[k]), outputs[k]->storage()->version(), true, false};
+      outputs[k]->storage()->mark_saved();
+    } else if (c.op.needs_shapes && k == 0) {
+      n->kept().saved[leaf] = {shape_of(*outputs[0]), 0, false, true};
+    }
+  }
+  return node;
+}
+
+void OpNode::release_saved() {
+  drop_kept();
+  released_ = true;
+}
+
+std::string OpNode::saved_text() const {
+  std::string text;
+  if (kept_ == nullptr) return text;
+  for (int i = 0; i < most_leaves; ++i) {
+    const Saved& s = kept_->saved[i];
+    if (!s.tensor || s.shape_only) continue;
+    const std::string what = s.is_output ? "output" : op_->params[static_cast<std::size_t>(i - 1)];
+    text += (text.empty() ? "" : ", ") + what + " at version " + std::to_string(s.version);
+  }
+  return text;
+}
+
+Tensor OpNode::unpack(int leaf) {
+  if (kept_ == nullptr || !kept_->saved[leaf].tensor) return {};
+  const Saved& s = kept_->saved[leaf];
+  if (!s.shape_only && s.tensor->storage()->version() != s.version) {
+    const Storage& storage = *s.tensor->storage();
+    const std::string saver = describe(location_), writer = describe(storage.last_writer());
+    throw VersionMismatch("backward(): " + name() + " saved " +
+                              (s.is_output ? "its output" : op_->params[static_cast<std::size_t>(leaf - 1)]) +
+                              " at version " + std::to_string(s.version) + (saver.empty() ? "" : " (" + saver + ")") +
+                              ", but it was written in place since and is at version " +
+                              std::to_string(storage.version()) + (writer.empty() ? "" : " (" + writer + ")") +
+                              "; write x = x + y in place of x += y, or x.copy() before",
+                          {{"saved_version", std::int64_t{s.version}},
+                           {"current_version", std::int64_t{storage.version()}},
+                           {"saver", saver},
+                           {"writer", writer},
+                           {"op", std::string(op_->name())}});
+  }
+  if (!s.is_output) return Tensor::share(s.tensor.get());
+  TensorRef out = detached(*s.tensor);
+  set_history(*out, NodeRef::share(this), static_cast<std::uint32_t>(leaf - 1 - op_->arity));
+  return Tensor::adopt(out.leak());
+}
+
+std::vector<Tensor> OpNode::leaves(std::span<const Tensor> grads, std::uint32_t reads) {
+  const int n = op_->arity;
+  std::vector<Tensor> all(static_cast<std::size_t>(n + (op_->outputs == 2 ? 4 : 2)));
+  for (int i = 1; i < n + 1 + op_->outputs; ++i) {
+    Tensor& leaf = all[static_cast<std::size_t>(i)];
+    if (kept_ == nullptr) continue;
+    const Saved& s = kept_->saved[i];
+    if ((reads >> i & 1) != 0 || s.shape_only) {
+      leaf = unpack(i);
+    } else if (op_->needs_shapes && s.tensor) {
+      // Saved for another operand's gradient: this one may ask for its shape, whatever was written since.
+      leaf = Tensor::adopt(shape_of(*s.tensor).leak());
+    }
+  }
+  auto incoming = [&](int k, std::size_t leaf) {
+    if (grads[static_cast<std::size_t>(k)]) {
+      all[leaf] = grads[static_cast<std::size_t>(k)];
+    } else if ((reads >> leaf & 1) != 0) {
+      const TensorImpl& other = *(grads[0] ? grads[0] : grads[1]).impl();
+      all[leaf] = zeros(to_vector(other.shape()), other.dtype(), other.device());
+    }
+  };
+  incoming(0, 0);
+  if (op_->outputs == 2) incoming(1, all.size() - 1);
+  return all;
+}
+
+void OpNode::backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
+                      std::span<Tensor> result) {
+  if (released_) {
+    throw AutogradError(name() +
+                            " has been walked before and its saved tensors are gone; call the first "
+                            "backward(retain_graph=True)",
+                        {{"node", name()}});
+  }
+  static const Attrs none_set;
+  const Attrs* own_attrs = kept_ != nullptr ? kept_->attrs.get() : nullptr;
+  const Attrs& attrs = own_attrs != nullptr ? *own_attrs : none_set;
+  if (op_->schema.variadic) {
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      if (!next()[i].node || (wanted >> (i & 63) & 1) == 0) continue;
+      std::vector<Tensor> all{grads[0]};
+      for (const Saved& s : kept_->list) all.push_back(Tensor::share(s.tensor.get()));
+      result[i] = op_->gradient({all, &attrs}, static_cast<int>(i));
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    if ((wanted >> i & 1) == 0) continue;
+    const bool fusible = op_->elementwise >= 0 && !create_graph && real_operands_ == 0;
+    const GradientReads r = op_->elementwise >= 0 ? op_->reads[i] : GradientReads{true, false, op_->schema.saves[i]};
+    if (!r.exists) continue;
+    const std::vector<Tensor> all = leaves(grads, r.reads);
+    if (r.passes_g) {
+      result[i] = all[0];
+    } else if (fusible && r.reads != 0) {
+      result[i] =
+          for_device(context(), all[0].device()).gradient({*op_, static_cast<int>(i), all, own_attrs, computed_});
+    }
+    if (!result[i]) {
+      result[i] = op_->gradient({all, &attrs}, static_cast<int>(i));
+      const Tensor& g = (r.reads & 1) != 0 ? all[0] : all[all.size() - 1];
+      if (op_->elementwise >= 0 && r.reads > 1 && g) {
+        result[i] = settle(result[i], g.dtype() == result[i].dtype() ? g : astype(g, result[i].dtype()));
+      }
+    }
+    if ((real_operands_ >> i & 1) != 0 && is_complex(result[i].dtype())) result[i] = real(result[i]);
+    if (kept_ != nullptr && kept_->reduce_to[i]) result[i] = sum_to_shape(result[i], kept_->reduce_to[i]->shape());
+  }
+}
+
+Ref<ViewWriteNode> ViewWriteNode::make(Ref<OpNode> op, Edge edge, const TensorImpl& base,
+                                       std::shared_ptr<const ViewChain> chain, std::uint64_t target_operands,
+                                       Dims view_shape) {
+  ViewWriteNode* n = new (place<ViewWriteNode>()) ViewWriteNode();
+  const std::span<Edge> edges = op->next();
+  n->set_edge_count(1 + static_cast<int>(edges.size()));
+  n->next()[0] = std::move(edge);
+  for (std::size_t i = 0; i < edges.size(); ++i) {
+    if ((target_operands >> i & 1) == 0) n->next()[1 + i] = edges[i];
+  }
+  n->op_ = std::move(op);
+  n->order_ = memory_order(base);
+  n->from_memory_ = chain;
+  if (!n->order_.empty()) {
+    auto steps = std::make_shared<ViewChain>(*chain);
+    steps->steps.insert(steps->steps.begin(), {&find_op("permute_dims"), Attrs{inverse(n->order_)}});
+    n->from_memory_ = std::move(steps);
+  }
+  n->chain_ = std::move(chain);
+  n->target_operands_ = target_operands;
+  n->view_shape_ = to_vector(view_shape);
+  n->location_ = n->op_->location();
+  retain_location(n->location_);
+  return Ref<ViewWriteNode>::adopt(n);
+}
+
+void ViewWriteNode::deallocate() noexcept {
+  this->~ViewWriteNode();
+  pool::release(this, capacity_of<ViewWriteNode>);
+}
+
+void ViewWriteNode::backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
+                             std::span<Tensor> result) {
+  const Tensor inside = follow(grads[0], chain_);
+  const bool base_wanted = (wanted & 1) != 0;
+  std::vector<Tensor> operands(result.size() - 1);
+  op_->backward({&inside, 1}, (wanted >> 1) | (base_wanted ? target_operands_ : 0), create_graph, operands);
+  Tensor through;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    if ((target_operands_ >> i & 1) == 0) {
+      result[1 + i] = operands[i];
+    } else if (operands[i]) {
+      through = through ? add(through, operands[i]) : operands[i];
+    }
+  }
+  if (!base_wanted) return;
+  if (!through) through = zeros(view_shape_, inside.dtype(), inside.device());
+  // A reshape in the chain is a view only of a base that lies in memory as the written one did.
+  const Tensor base = order_.empty() ? grads[0] : permute_dims(grads[0], order_);
+  const Tensor written = write_view(base, through, from_memory_);
+  result[0] = order_.empty() ? written : permute_dims(written, inverse(order_));
+}
+
+Ref<AccumulateGrad> AccumulateGrad::make(TensorImpl* leaf) {
+  AutogradMeta& m = meta_of(*leaf);
+  if (!m.accumulator) {
+    AccumulateGrad* n = new (place<AccumulateGrad>()) AccumulateGrad();
+    n->leaf_ = leaf;
+    m.accumulator = Ref<AccumulateGrad>::adopt(n);
+  }
+  return m.accumulator;
+}
+
+void AccumulateGrad::deallocate() noexcept {
+  this->~AccumulateGrad();
+  pool::release(this, capacity_of<AccumulateGrad>);
+}
+
+void AccumulateGrad::backward(std::span<const Tensor> grads, std::uint64_t, bool create_graph, std::span<Tensor>) {
+  if (Recorder* r = context().recorder) r->has_effects = true;
+  if (leaf_ == nullptr) return;  // nobody is left to see it
+  AutogradMeta& m = meta_of(*leaf_);
+  TensorImpl& g = *grads[0].impl();
+  if (m.grad) {
+    const Tensor old = Tensor::share(m.grad.get());
+    if (create_graph) {
+      m.grad = TensorRef::adopt(add(old, grads[0]).leak());
+    } else {
+      add_in_place(*m.grad, g);
+    }
+    return;
+  }
+  // Nobody but the walk sees it: it may be kept as it is. Otherwise a later += would reach the other owners.
+  const bool own = g.users() == 1 && g.storage()->users() == 1 && g.contiguous();
+  m.grad = own || create_graph ? TensorRef::share(&g) : clone(g);
+}
+
+}  // namespace hyalite

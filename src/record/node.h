@@ -1,0 +1,172 @@
+/// The graph that backward walks: nodes with edges to the nodes that made their operands.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hyalite/tensor.h"
+#include "ops/op_info.h"
+#include "tensor/location.h"
+#include "tensor/tensor_impl.h"
+
+namespace hyalite {
+
+class Node;
+using NodeRef = Ref<Node>;
+
+/// Where a gradient flows next: output number `output` of `node`; a null node takes none.
+struct Edge {
+  NodeRef node;
+  std::uint32_t output = 0;
+};
+
+/// A function the user hung on a gradient; what it returns, unless empty, replaces the gradient.
+struct Hook {
+  std::uint64_t id;
+  std::function<Tensor(const Tensor&)> call;
+  void* owner = nullptr;  ///< the front end's object, for its garbage collector
+};
+/// Hooks of one gradient, shared between the tensor and the node that will see the gradient.
+struct HookList {
+  std::vector<Hook> hooks;
+};
+
+class Node {
+ public:
+  virtual ~Node();
+  virtual std::string name() const = 0;
+  /// Gradients for the operands in `wanted` (bit i: operand i), from those of the outputs, of which any may be empty.
+  virtual void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
+                        std::span<Tensor> result) = 0;
+  /// Drops what was saved; a second backward then raises.
+  virtual void release_saved() {}
+  virtual bool released() const { return false; }
+  virtual int outputs() const { return 1; }
+  virtual std::string saved_text() const { return ""; }
+
+  void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
+  void release() noexcept {
+    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+  }
+
+  std::uint32_t users() const noexcept { return refs_.load(std::memory_order_relaxed); }
+
+  std::span<Edge> next() { return {edges_, static_cast<std::size_t>(edge_count_)}; }
+  std::uint64_t sequence() const { return sequence_; }
+  Location location() const { return location_; }
+
+  /// Hooks by output number; usually none.
+  std::vector<std::shared_ptr<HookList>> hooks;
+
+ protected:
+  Node();
+  /// Room for n edges.
+  void set_edge_count(int n);
+  virtual void deallocate() noexcept = 0;
+  Location location_;
+
+ private:
+  void destroy() noexcept;
+  std::atomic<std::uint32_t> refs_{1};
+  int edge_count_ = 0;
+  std::uint64_t sequence_;
+  Node* next_doomed_ = nullptr;
+  Edge* edges_ = inline_edges_;
+  Edge inline_edges_[2];
+};
+
+/// A value that a gradient reads, with the version it had.
+struct Saved {
+  TensorRef tensor;
+  std::uint32_t version = 0;
+  bool is_output = false;  ///< of the node itself: kept without its history, which would be a cycle
+  bool shape_only = false;
+};
+
+/// The node of an op of the list: op, kernel and node share one name, AddBackward.
+class OpNode final : public Node {
+ public:
+  static constexpr int most_leaves = 1 + most_operands + 2;
+  /// Records a call; `outputs` are its results. `written` is the memory an in-place op has just written: what it held
+  /// before is gone, so operands there are saved with their old version.
+  static Ref<OpNode> make(const Call& call, std::span<const TensorRef> outputs, Dtype computed,
+                          const Storage* written = nullptr);
+
+  std::string name() const override { return op_->node_name; }
+  void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
+                std::span<Tensor> result) override;
+  void release_saved() override;
+  bool released() const override { return released_; }
+  int outputs() const override { return op_->outputs; }
+  std::string saved_text() const override;
+  const OpInfo& op() const { return *op_; }
+
+ private:
+  void deallocate() noexcept override;
+  Tensor unpack(int leaf);
+  void save(int leaf, const Operand& operand, const Storage* written);
+  /// The leaves as handles: those read, and stand-ins for those that are only shapes.
+  std::vector<Tensor> leaves(std::span<const Tensor> grads, std::uint32_t reads);
+
+  const OpInfo* op_ = nullptr;
+  Dtype computed_ = Dtype::float32;
+  bool released_ = false;
+  std::uint8_t real_operands_ = 0;  // real beside complex ones; their gradient is a real part
+  /// What an addition of equal shapes does not need; made when something is kept.
+  struct Kept {
+    std::unique_ptr<Attrs> attrs;
+    std::array<Saved, most_leaves> saved;
+    std::vector<Saved> list;                         // of variadic ops
+    std::array<TensorRef, most_operands> reduce_to;  // shapes of operands that were broadcast
+  };
+  Kept& kept();
+  void drop_kept() noexcept;
+  Kept* kept_ = nullptr;
+};
+
+/// An op that wrote a view of a recorded base: one node on the base. Outside the view the base's gradient passes
+/// through, inside it goes through the op. Its operands are the base, then the op's.
+class ViewWriteNode final : public Node {
+ public:
+  static Ref<ViewWriteNode> make(Ref<OpNode> op, Edge edge, const TensorImpl& base,
+                                 std::shared_ptr<const ViewChain> chain, std::uint64_t target_operands,
+                                 Dims view_shape);
+  std::string name() const override { return op_->name(); }
+  void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
+                std::span<Tensor> result) override;
+  void release_saved() override { op_->release_saved(); }
+  bool released() const override { return op_->released(); }
+  std::string saved_text() const override { return op_->saved_text(); }
+
+ private:
+  void deallocate() noexcept override;
+  Ref<OpNode> op_;
+  std::shared_ptr<const ViewChain> chain_;
+  std::uint64_t target_operands_ = 0;  // which operands of the op were the view itself
+  Shape view_shape_;
+  Shape order_;                                   // of the base's axes in memory, slowest first; empty: their own
+  std::shared_ptr<const ViewChain> from_memory_;  // the chain from the base with its axes in that order
+};
+
+/// Ends the graph at a leaf: adds the gradient to it. The leaf owns it, and forgets it when it goes.
+class AccumulateGrad final : public Node {
+ public:
+  static Ref<AccumulateGrad> make(TensorImpl* leaf);
+  void forget_leaf() noexcept { leaf_ = nullptr; }
+  /// Null once the leaf is gone.
+  TensorImpl* leaf() const noexcept { return leaf_; }
+  std::string name() const override { return "AccumulateGrad"; }
+  void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
+                std::span<Tensor> result) override;
+
+ private:
+  void deallocate() noexcept override;
+  TensorImpl* leaf_ = nullptr;
+};
+
+}  // namespace hyalite

@@ -1,0 +1,66 @@
+/// The memory behind tensors: counted, with the version that in-place writes raise.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "hyalite/device.h"
+#include "tensor/pool.h"
+#include "tensor/ref.h"
+
+namespace hyalite {
+
+/// A line of the user's program, kept undecoded: what the two numbers mean, only the installed hook knows.
+struct Location {
+  const void* code = nullptr;
+  std::int64_t position = 0;
+};
+
+/// One piece of memory. Views share it, and its version.
+class Storage {
+ public:
+  /// `bytes` from the pool. Throws OutOfMemory.
+  static Ref<Storage> allocate(std::size_t bytes);
+  /// Memory of somebody else, released by release(context) when the last user goes.
+  static Ref<Storage> borrow(void* data, std::size_t bytes, bool read_only, void (*release)(void*), void* context);
+
+  void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
+  void release() noexcept {
+    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+  }
+  std::uint32_t users() const noexcept { return refs_.load(std::memory_order_relaxed); }
+
+  std::byte* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+  bool read_only() const noexcept { return read_only_; }
+  bool hit() const noexcept { return hit_; }
+  bool huge() const noexcept { return huge_; }
+  bool zeroed() const noexcept { return zeroed_; }
+
+  std::uint32_t version() const noexcept { return version_.load(std::memory_order_relaxed); }
+  /// Counts a write; its line is kept only when some node has saved this memory.
+  void bump(Location writer) noexcept;
+  void mark_saved() noexcept { saved_.store(true, std::memory_order_relaxed); }
+  bool saved() const noexcept { return saved_.load(std::memory_order_relaxed); }
+  Location last_writer() const noexcept { return writer_; }
+
+ private:
+  Storage() = default;
+  void destroy() noexcept;
+
+  std::atomic<std::uint32_t> refs_{1};
+  std::atomic<std::uint32_t> version_{0};
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::size_t capacity_ = 0;  // of the pool's block; 0 when borrowed
+  std::atomic<bool> saved_{false};
+  bool read_only_ = false;
+  bool inline_ = false;  // data and object share one block
+  bool hit_ = false, huge_ = false, zeroed_ = false;
+  void (*release_)(void*) = nullptr;
+  void* context_ = nullptr;
+  Location writer_;
+};
+
+}  // namespace hyalite

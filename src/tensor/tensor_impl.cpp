@@ -1,0 +1,71 @@
+/// Making and freeing tensors.
+#include "tensor/tensor_impl.h"
+
+namespace hyalite {
+
+void (*destroy_autograd_meta)(AutogradMeta*) noexcept = nullptr;
+
+static_assert(sizeof(TensorImpl) <= pool::largest_small);
+
+Ref<TensorImpl> TensorImpl::make(Dtype dtype, Device device, Dims shape, Dims strides, Ref<Storage> storage,
+                                 std::int64_t offset) {
+  TensorImpl* t = new (pool::allocate(sizeof(TensorImpl)).data) TensorImpl;
+  const int n = static_cast<int>(shape.size());
+  t->dtype_ = dtype;
+  t->device_ = device;
+  t->ndim_ = static_cast<std::uint8_t>(n);
+  t->dims_ = n <= inline_rank ? t->inline_dims_
+                              : static_cast<std::int64_t*>(pool::allocate(2 * n * sizeof(std::int64_t)).data);
+  std::int64_t numel = 1, step = 1;
+  bool row = true;
+  for (int i = n - 1; i >= 0; --i) {
+    t->dims_[i] = shape[i];
+    t->dims_[n + i] = strides[i];
+    row &= shape[i] == 1 || strides[i] == step;
+    step *= shape[i];
+    numel *= shape[i];
+  }
+  t->numel_ = numel;
+  t->contiguous_ = row || numel == 0;
+  t->offset_ = offset;
+  t->data_ = storage ? storage->data() + offset * static_cast<std::int64_t>(itemsize(dtype)) : nullptr;
+  t->storage_ = std::move(storage);
+  return Ref<TensorImpl>::adopt(t);
+}
+
+Ref<TensorImpl> TensorImpl::make_like(const TensorImpl& dense, Dtype dtype, Ref<Storage> storage) {
+  if (dense.ndim_ > inline_rank) {
+    return make(dtype, dense.device_, dense.shape(), dense.strides(), std::move(storage));
+  }
+  TensorImpl* t = new (pool::allocate(sizeof(TensorImpl)).data) TensorImpl;
+  t->dtype_ = dtype;
+  t->device_ = dense.device_;
+  t->ndim_ = dense.ndim_;
+  t->contiguous_ = dense.contiguous_;
+  t->numel_ = dense.numel_;
+  t->offset_ = 0;
+  t->data_ = storage->data();
+  t->storage_ = std::move(storage);
+  t->dims_ = t->inline_dims_;
+  // All of it: a copy of fixed size needs no call.
+  std::memcpy(t->inline_dims_, dense.inline_dims_, sizeof t->inline_dims_);
+  return Ref<TensorImpl>::adopt(t);
+}
+
+Ref<TensorImpl> TensorImpl::empty(Dtype dtype, Dims shape, Device device) {
+  const std::int64_t n = checked_numel(shape, itemsize(dtype));
+  return make(dtype, device, shape, row_major(shape), Storage::allocate(n * itemsize(dtype)));
+}
+
+void TensorImpl::destroy() noexcept {
+  if (autograd != nullptr) destroy_autograd_meta(autograd);
+  if (dims_ != inline_dims_) {
+    const std::size_t bytes = 2 * ndim_ * sizeof(std::int64_t);
+    pool::release(dims_, std::size_t{1} << (6 + pool::detail::small_class(bytes)));
+  }
+  this->~TensorImpl();
+  constexpr std::size_t object = std::size_t{1} << (6 + pool::detail::small_class(sizeof(TensorImpl)));
+  pool::release(this, object);
+}
+
+}  // namespace hyalite

@@ -1,0 +1,222 @@
+/// The checks, and the messages that say what to write instead.
+#include "validate/guard.h"
+
+#include <algorithm>
+
+namespace hyalite {
+namespace {
+
+std::string op_text(const OpInfo& op) { return std::string(op.name()) + "()"; }
+std::string text(Dtype t) { return std::string(name(t)); }
+
+Dtype dtype_of(const Operand& o) { return o.tensor != nullptr ? o.tensor->dtype() : o.dtype; }
+
+std::string param(const OpInfo& op, std::size_t i) { return i < op.params.size() ? op.params[i] : op.params.back(); }
+
+[[noreturn]] void throw_dtypes(const OpInfo& op, std::size_t i, Dtype left, Dtype right) {
+  const bool left_narrower =
+      kind(left) < kind(right) || (kind(left) == kind(right) && itemsize(left) < itemsize(right));
+  const Dtype to = left_narrower ? right : left;
+  const std::string which = param(op, left_narrower ? (op.schema.condition ? 1 : 0) : i);
+  throw DtypeMismatch(op_text(op) + ": " + text(left) + " and " + text(right) + " do not match; write " + which +
+                          ".astype(hl." + text(to) + ")",
+                      {{"op", std::string(op.name())}, {"left_dtype", text(left)}, {"right_dtype", text(right)}});
+}
+
+[[noreturn]] void throw_unsupported_dtype(const OpInfo& op, Dtype t) {
+  std::string accepted;
+  for (int i = 0; i < dtype_count; ++i) {
+    if (contains(op.schema.types, static_cast<Dtype>(i)))
+      accepted += (accepted.empty() ? "" : ", ") + text(static_cast<Dtype>(i));
+  }
+  throw DtypeMismatch(op_text(op) + ": " + text(t) + " has no meaning here; write x.astype() with one of " + accepted,
+                      {{"op", std::string(op.name())}, {"left_dtype", text(t)}, {"right_dtype", text(t)}});
+}
+
+[[noreturn]] void throw_devices(const OpInfo& op, Device left, Device right) {
+  throw DeviceMismatch(
+      op_text(op) + ": " + to_string(left) + " and " + to_string(right) + " do not match; write x.to_device(\"" +
+          to_string(left) + "\")",
+      {{"op", std::string(op.name())}, {"left_device", to_string(left)}, {"right_device", to_string(right)}});
+}
+
+[[noreturn]] void throw_shapes(const OpInfo& op, Dims left, Dims right) {
+  throw ShapeMismatch(
+      op_text(op) + ": " + to_string(left) + " and " + to_string(right) +
+          " do not broadcast; sizes must be equal from the right, or 1",
+      {{"op", std::string(op.name())}, {"left_shape", to_vector(left)}, {"right_shape", to_vector(right)}});
+}
+
+[[noreturn]] void throw_number(const OpInfo& op, std::size_t i) {
+  throw TypeError(op_text(op) + ": " + param(op, i) + " must be a tensor, not a number; write hl.asarray(x)",
+                  {{"op", std::string(op.name())}});
+}
+
+/// The hub a comparison of unequal dtypes widens to.
+bool comparable(Dtype t) { return !is_complex(t); }
+
+}  // namespace
+
+void SchemaGuard::check_elementwise(Validated& v) {
+  const Call& c = v.call_;
+  const OpSchema& schema = c.op.schema;
+  const std::size_t n = c.in.size(), first = schema.condition ? 1 : 0;
+  Dtype dtype = dtype_of(c.in[first]);
+  const TensorImpl* lead = nullptr;
+  bool same = true;
+  for (std::size_t i = 0; i < n; ++i) {
+    const TensorImpl* t = c.in[i].tensor;
+    const Dtype mine = dtype_of(c.in[i]);
+    if (i < first) {
+      if (mine != Dtype::boolean) throw_dtypes(c.op, i, mine, Dtype::boolean);
+    } else if (mine != dtype && schema.real_with_complex && is_complex(dtype) && mine == real_part(dtype)) {
+      v.real_operand_ = static_cast<int>(i);
+    } else if (mine != dtype && schema.real_with_complex && is_complex(mine) && dtype == real_part(mine)) {
+      v.real_operand_ = 0;
+      dtype = mine;
+    } else if (mine != dtype) {
+      if (!schema.mixed || !comparable(mine) || !comparable(dtype)) throw_dtypes(c.op, i, dtype, mine);
+      v.mixed_ = true;
+    }
+    if (t == nullptr) continue;
+    if (lead == nullptr) {
+      lead = t;
+      same = t->contiguous();
+    } else {
+      if (t->device() != lead->device()) throw_devices(c.op, lead->device(), t->device());
+      same = same && t->contiguous() && same_shape(*t, *lead);
+    }
+  }
+  if (lead == nullptr) throw_number(c.op, 0);
+  if (!contains(schema.types, dtype)) throw_unsupported_dtype(c.op, dtype);
+  v.device_ = lead->device();
+  v.dtype_ = dtype;
+  v.out_dtype_ = result_dtype(schema, dtype);
+  if (same) {
+    v.like_ = lead;
+    return;
+  }
+  DimList shape(lead->shape());
+  for (const Operand& o : c.in) {
+    if (o.tensor != nullptr && o.tensor != lead && !broadcast_into(shape, o.tensor->shape())) {
+      throw_shapes(c.op, lead->shape(), o.tensor->shape());
+    }
+  }
+  v.shape_ = shape;
+  checked_numel(shape, itemsize(v.out_dtype_));
+}
+
+void SchemaGuard::check_other(Validated& v) {
+  const Call& c = v.call_;
+  const OpSchema& schema = c.op.schema;
+  if (c.in.empty()) throw ValueError(op_text(c.op) + ": needs at least one tensor", {{"op", std::string(c.op.name())}});
+  for (std::size_t i = 0; i < c.in.size(); ++i) {
+    if (c.in[i].tensor == nullptr) throw_number(c.op, i);
+  }
+  const TensorImpl& lead = c.x(0);
+  const bool indexed = schema.primitive == Primitive::take || schema.primitive == Primitive::scatter_add;
+  for (std::size_t i = 1; i < c.in.size(); ++i) {
+    const TensorImpl& t = c.x(static_cast<int>(i));
+    if (indexed && i == 1) {
+      if (kind(t.dtype()) != Kind::integer) {
+        throw DtypeMismatch(
+            op_text(c.op) + ": indices of " + text(t.dtype()) + " are no integers; write indices.astype(hl.int64)",
+            {{"op", std::string(c.op.name())}, {"left_dtype", std::string("int64")}, {"right_dtype", text(t.dtype())}});
+      }
+    } else if (t.dtype() != lead.dtype() &&
+               !(schema.primitive == Primitive::compose && t.dtype() == real_part(lead.dtype()))) {
+      // Above: the real or imaginary part of complex memory takes real values.
+      throw_dtypes(c.op, i, lead.dtype(), t.dtype());
+    }
+    if (t.device() != lead.device()) throw_devices(c.op, lead.device(), t.device());
+  }
+  if (!contains(schema.types, lead.dtype())) throw_unsupported_dtype(c.op, lead.dtype());
+  v.device_ = lead.device();
+  v.dtype_ = lead.dtype();
+  const OutputSpec out = c.op.infer(c);
+  v.out_dtype_ = out.dtype;
+  v.shape_ = out.shape;
+}
+
+void SchemaGuard::check_determinism(const Validated& v) {
+  const OpInfo& op = v.call_.op;
+  if (op.schema.deterministic) return;
+  throw NotDeterministic(op_text(op) + ": gives other bits from run to run; call use_deterministic_algorithms(False)",
+                         {{"op", std::string(op.name())}});
+}
+
+void SchemaGuard::check_target(const Validated& v, const TensorImpl& target) {
+  const OpInfo& op = v.call_.op;
+  if (target.dtype() != v.out_dtype_) {
+    throw DtypeMismatch(
+        op_text(op) + ": in place, " + text(target.dtype()) + " keeps its dtype and cannot take " + text(v.out_dtype_) +
+            "; write x = x.astype(hl." + text(v.out_dtype_) + ") first",
+        {{"op", std::string(op.name())}, {"left_dtype", text(target.dtype())}, {"right_dtype", text(v.out_dtype_)}});
+  }
+  if (!same_dims(target.shape(), v.shape())) {
+    throw ShapeMismatch(op_text(op) + ": in place, " + to_string(target.shape()) + " keeps its shape and cannot take " +
+                            to_string(v.shape()),
+                        {{"op", std::string(op.name())},
+                         {"left_shape", to_vector(target.shape())},
+                         {"right_shape", to_vector(v.shape())}});
+  }
+  if (target.storage()->read_only()) {
+    throw ValueError(op_text(op) + ": the tensor is read-only, as its source was; write x = x.copy() first",
+                     {{"op", std::string(op.name())}});
+  }
+  for (int i = 0; i < target.ndim(); ++i) {
+    if (target.shape()[i] > 1 && target.strides()[i] == 0) {
+      throw ValueError(op_text(op) + ": in place, axis " + std::to_string(i) + " of " + to_string(target.shape()) +
+                           " has stride 0, so one element would be written " + std::to_string(target.shape()[i]) +
+                           " times; write x = x.copy() first",
+                       {{"op", std::string(op.name())}, {"axis", std::int64_t{i}}});
+    }
+  }
+}
+
+void SchemaGuard::report(Recorder& r, const Validated& v, const TensorImpl* target) {
+  r.stop();
+  const Call& c = v.call_;
+  std::string dtypes, devices, shapes;
+  for (const Operand& o : c.in) {
+    dtypes += (dtypes.empty() ? "" : v.mixed_ ? " with " : " = ") + text(dtype_of(o));
+    if (o.tensor == nullptr) continue;
+    devices += (devices.empty() ? "" : " = ") + to_string(o.tensor->device());
+    shapes += (shapes.empty() ? "" : " with ") + to_string(o.tensor->shape());
+  }
+  shapes += " gives " + to_string(v.shape());
+  for (std::size_t i = 0; i < c.in.size(); ++i) {
+    const TensorImpl* t = c.in[i].tensor;
+    if (t == nullptr || c.op.elementwise < 0) continue;
+    const int extra = static_cast<int>(v.shape().size()) - t->ndim();
+    for (int d = 0; d < static_cast<int>(v.shape().size()); ++d) {
+      if (v.shape()[d] > 1 && (d < extra || t->shape()[d - extra] == 1)) {
+        shapes += "; " + param(c.op, i) + " has stride 0 on axis " + std::to_string(d);
+      }
+    }
+  }
+  Facts facts{{"dtype", dtypes}, {"device", devices}, {"shape", shapes}};
+  if (target != nullptr) facts.emplace_back("in place", "writes its left side, which keeps dtype and shape");
+  r.end("dtype, device, shape", std::move(facts), "accepted");
+  r.begin(Phase::validate, Who::guard, Who::op, StepKind::result);
+  const bool autocast = context().autocast.enabled || context().autocast.applied;
+  const char* policy = c.op.schema.amp == Amp::low    ? "low precision"
+                       : c.op.schema.amp == Amp::full ? "float32"
+                                                      : "keep";
+  r.stop();
+  r.end("effective dtype " + text(v.dtype_),
+        {{"autocast", autocast ? "on, " + text(context().autocast.dtype) : "off"},
+         {"deterministic", std::string(deterministic() ? "asked; " : "not asked; ") + std::string(c.op.name()) +
+                               (c.op.schema.deterministic ? " is" : " is not")}},
+        std::string("AMP policy of ") + std::string(c.op.name()) + " is " + policy + "; autocast is " +
+            (autocast ? "on" : "off"));
+}
+
+Dtype autocast_dtype(const Autocast& autocast, const OpSchema& schema, Dtype dtype) {
+  if (!is_floating(dtype) || !is_differentiable(dtype) || dtype == Dtype::float64) return dtype;
+  if (schema.amp == Amp::low) return autocast.dtype;
+  if (schema.amp == Amp::full) return Dtype::float32;
+  return dtype;
+}
+
+}  // namespace hyalite

@@ -1,0 +1,88 @@
+/// SchemaGuard: every op passes it before anything is computed; what it returns is the only key to the backends.
+#pragma once
+
+#include "explain/recorder.h"
+#include "ops/op_info.h"
+#include "tensor/context.h"
+
+namespace hyalite {
+
+/// A call that has passed the guard. Only SchemaGuard makes one, and backends compute nothing else.
+class Validated {
+ public:
+  const Call& call() const { return call_; }
+  Device device() const { return device_; }
+  Dtype dtype() const { return dtype_; }          ///< the kernel computes in
+  Dtype out_dtype() const { return out_dtype_; }  ///< of the first output
+  /// The operand whose shape and strides the output takes over; null where the shape had to be made.
+  const TensorImpl* like() const { return like_; }
+  Dims shape() const { return like_ != nullptr ? like_->shape() : Dims(shape_); }
+  bool mixed() const { return mixed_; }               ///< a comparison of unequal dtypes
+  int real_operand() const { return real_operand_; }  ///< the one that is real beside a complex one; -1: none
+
+ private:
+  friend class SchemaGuard;
+  explicit Validated(const Call& call) : call_(call) {}
+  const Call& call_;
+  Device device_;
+  Dtype dtype_ = Dtype::float32, out_dtype_ = Dtype::float32;
+  const TensorImpl* like_ = nullptr;
+  bool mixed_ = false;
+  int real_operand_ = -1;
+  DimList shape_;
+};
+
+class SchemaGuard {
+ public:
+  /// Checks dtypes and devices first, then shapes, then determinism. Throws DtypeMismatch, DeviceMismatch,
+  /// ShapeMismatch, NotDeterministic; nothing has been written by then. `target` is the tensor an in-place op writes.
+  template <class R>
+  static Validated check(R rec, const Call& call, const TensorImpl* target) {
+    if constexpr (R::on) rec.r.begin(Phase::validate, Who::op, Who::guard, StepKind::guard);
+    Validated v(call);
+    if (alike(v)) {
+      // Nothing to look for: one dtype, device and shape.
+    } else if (call.op.elementwise >= 0) {
+      check_elementwise(v);
+    } else {
+      check_other(v);
+    }
+    if (deterministic()) [[unlikely]] {
+      check_determinism(v);
+    }
+    if (target != nullptr) check_target(v, *target);
+    if constexpr (R::on) report(rec.r, v, target);
+    return v;
+  }
+
+ private:
+  /// Two contiguous tensors of one dtype, device and shape, which the op takes: the common case, accepted in a few
+  /// steps.
+  static bool alike(Validated& v) {
+    const Call& c = v.call_;
+    if (c.op.elementwise < 0 || c.in.size() != 2) return false;
+    const TensorImpl *a = c.in[0].tensor, *b = c.in[1].tensor;
+    if (a == nullptr || b == nullptr || a->dtype() != b->dtype() || !a->contiguous() || !b->contiguous()) return false;
+    if (a->device() != b->device() || !same_shape(*a, *b) || !contains(c.op.schema.types, a->dtype())) return false;
+    v.device_ = a->device();
+    v.dtype_ = a->dtype();
+    v.out_dtype_ = result_dtype(c.op.schema, a->dtype());
+    v.like_ = a;
+    return true;
+  }
+  static Dtype result_dtype(const OpSchema& schema, Dtype dtype) {
+    return schema.result == Result::boolean     ? Dtype::boolean
+           : schema.result == Result::real_part ? real_part(dtype)
+                                                : dtype;
+  }
+  static void check_elementwise(Validated& v);
+  static void check_other(Validated& v);
+  static void check_determinism(const Validated& v);
+  static void check_target(const Validated& v, const TensorImpl& target);
+  static void report(Recorder& r, const Validated& v, const TensorImpl* target);
+};
+
+/// The dtype autocast wants the op to run in, or the operands' own. `dtype` is that of the first floating operand.
+Dtype autocast_dtype(const Autocast& autocast, const OpSchema& schema, Dtype dtype);
+
+}  // namespace hyalite

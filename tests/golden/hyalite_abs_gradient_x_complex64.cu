@@ -1,0 +1,39 @@
+static __device__ inline float2 hl_multiply_real_complex64(float2 z, float r) { return make_float2(z.x * r, z.y * r); }
+
+static __device__ inline float2 hl_narrow_complex64(double2 z) { return make_float2((float)z.x, (float)z.y); }
+
+// An infinity as 1, anything else as 0, with its sign: a direction for Annex G.
+static __device__ inline double hl_unit_complex128(double x) { return copysign(isinf(x) ? 1.0 : 0.0, x); }
+
+// z with its exponent taken away, which goes to *exponent.
+static __device__ inline double2 hl_scaled_complex128(double2 z, int* exponent) {
+  const double big = fmax(fabs(z.x), fabs(z.y));
+  *exponent = isfinite(big) && big > 0 ? ilogb(big) : 0;
+  return make_double2(ldexp(z.x, -*exponent), ldexp(z.y, -*exponent));
+}
+
+// z / |z|, also where |z| overflows; an infinity has the direction of its infinite parts.
+static __device__ inline double2 hl_sign_complex128(double2 z) {
+  if (z.x == 0 && z.y == 0) return z;
+  if (isnan(z.x) || isnan(z.y)) return make_double2(__longlong_as_double((unsigned long long)0xfff << 51), __longlong_as_double((unsigned long long)0xfff << 51));
+  if (isinf(z.x) || isinf(z.y)) z = make_double2(hl_unit_complex128(z.x), hl_unit_complex128(z.y));
+  int exponent;
+  z = hl_scaled_complex128(z, &exponent);
+  const double length = sqrt(z.x * z.x + z.y * z.y);
+  return make_double2(z.x / length, z.y / length);
+}
+
+static __device__ inline double2 hl_widen_complex64(float2 z) { return make_double2((double)z.x, (double)z.y); }
+
+static __device__ inline float2 hl_sign_complex64(float2 z) { return hl_narrow_complex64(hl_sign_complex128(hl_widen_complex64(z))); }
+
+static __device__ inline bool hl_isnan_complex64(float2 z) { return isnan(z.x) || isnan(z.y); }
+
+extern "C" __global__ void hyalite_abs_gradient_x_complex64(long long n, const float* g, const float2* x, float2* grad_x) {
+  const long long step = (long long)gridDim.x * blockDim.x;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+    const float t0 = g[i];
+    const float2 t1 = hl_multiply_real_complex64(hl_sign_complex64(x[i]), t0);
+    grad_x[i] = ((t0 == 0x0p+0f) & hl_isnan_complex64(t1)) ? make_float2(0x0p+0f, 0x0p+0f) : t1;
+  }
+}

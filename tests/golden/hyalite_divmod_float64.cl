@@ -1,0 +1,28 @@
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#pragma OPENCL FP_CONTRACT OFF
+
+// The floor of the exact quotient: the rounded one is too large by 1 exactly if it is an integer that x falls short of.
+static inline double hl_floor_divide_float64(double x, double y) {
+  const double quotient = x / y, whole = floor(quotient), rest = fma(-whole, y, x);
+  return whole == quotient && ((rest < 0 && y > 0) || (rest > 0 && y < 0)) ? whole - 1 : whole;
+}
+
+// Exact while the quotient is a small integer, else from fmod; the sign of y, also for zero.
+static inline double hl_remainder_float64(double x, double y) {
+  const double whole = hl_floor_divide_float64(x, y), rest = fma(-whole, y, x);
+  if (fabs(whole) < 0x1p53 && isfinite(x) && isfinite(y)) return rest == 0 ? copysign((double)0, y) : rest;
+  const double r = fmod(x, y);
+  if (r == 0) return copysign((double)0, y);
+  return (r < 0) != (y < 0) ? r + y : r;
+}
+
+__kernel void hyalite_divmod_float64(long n, __global const double* x1, __global const double* x2, __global double* out1, __global double* out2) {
+  for (long i = get_global_id(0); i < n; i += get_global_size(0)) {
+    const double t0 = x1[i];
+    const double t1 = x2[i];
+    const double t2 = hl_floor_divide_float64(t0, t1);
+    const double t3 = hl_remainder_float64(t0, t1);
+    out1[i] = t2;
+    out2[i] = t3;
+  }
+}

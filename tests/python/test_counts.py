@@ -1,0 +1,64 @@
+"""Counts that protect the path of a small `a + b`: calls of malloc, blocks of the pool, instructions."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import hyalite as hl
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import counts  # noqa: E402
+
+SETUP = """\
+import hyalite as hl
+a = hl.asarray([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+b = hl.asarray([8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0])
+"""
+
+
+@pytest.mark.parametrize("setup", [SETUP, SETUP + "a.requires_grad_(True)"], ids=["plain", "recorded"])
+def test_a_warm_small_add_calls_malloc_zero_times(setup):
+    found = counts.malloc_calls(setup, "a + b", n=1000, python_objects=True)
+    assert {name: n for name, n in found.items() if name != "bytes" and n} == {}
+
+
+def test_a_warm_large_add_takes_its_block_from_the_pool():
+    a, b = hl.ones((1 << 22,)), hl.ones((1 << 22,))
+    a + b
+    before = hl.memory_stats()
+    for _ in range(10):
+        a + b
+    after = hl.memory_stats()
+    assert after["misses"] == before["misses"]
+    assert after["hits"] > before["hits"]
+    assert after["allocated_bytes"] == before["allocated_bytes"]
+
+
+def test_views_and_handles_copy_nothing():
+    x = hl.ones((256, 256))
+    allocated = hl.memory_stats()["allocated_bytes"]
+    views = [x.T, x[3:200:7, ::-1], hl.broadcast_to(x, (9, 256, 256)), x.reshape(-1), x.detach()]
+    assert hl.memory_stats()["allocated_bytes"] - allocated < 8192
+    assert all(v.data_ptr() >= x.data_ptr() for v in views)
+
+
+@pytest.mark.slow
+def test_the_recorder_costs_at_most_two_percent_when_tracing_is_off():
+    """Instructions of `a + b` in this build, against one without the recorder."""
+    cmake = [str(ROOT / ".venv/bin/cmake")]
+    environment = os.environ | {"PATH": f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"}
+    for command in (
+        [*cmake, "--preset", "norecorder", f"-DPython_EXECUTABLE={ROOT / '.venv/bin/python'}"],
+        [*cmake, "--build", "--preset", "norecorder", "--target", "_C"],
+    ):
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    here = pathlib.Path(hl.__file__).parents[1]
+    found = [
+        counts.callgrind_instructions(SETUP, "a + b", env={"PYTHONPATH": str(path)})
+        for path in (here, ROOT / "build/norecorder/python")
+    ]
+    assert found[0] <= 1.02 * found[1], found
