@@ -63,15 +63,7 @@ Outputs compute(R rec, Context& ctx, const Call& c, const Validated& v, TensorIm
   }
 }
 
-void report_result(Recorder& r, const Call& c, const TensorImpl& out, bool recorded, bool wanted) {
-  if (!recorded) {
-    r.begin(Phase::record, Who::op, Who::autograd, StepKind::lazy);
-    r.stop();
-    r.end("no node", {},
-          !context().grad_mode ? "GradMode is off"
-          : !wanted            ? "no operand requires grad"
-                               : "the op has no gradient");
-  }
+void report_result(Recorder& r, const Call& c, const TensorImpl& out, bool recorded) {
   RecordedOp& op = r.current_op();
   op.result_dtype = name(out.dtype());
   op.result_device = to_string(out.device());
@@ -83,9 +75,17 @@ void report_result(Recorder& r, const Call& c, const TensorImpl& out, bool recor
                      "Kernel" + isa, "Autograd"};
 }
 
-void report_node(Recorder& r, TensorImpl& out) {
+/// `node` is what the recording itself gave: to ask a view for its node would make the view's history again.
+void report_node(Recorder& r, const Call& c, Node* node, bool wanted) {
   r.stop();
-  const NodeRef node = grad_fn(out);
+  if (node == nullptr) {
+    r.end("no node", {},
+          !context().grad_mode ? "GradMode is off"
+          : !wanted            ? "no operand requires grad"
+          : !c.op.has_gradient ? "the op has no gradient"
+                               : "the result's dtype has no gradient");
+    return;
+  }
   std::string edges;
   for (const Edge& e : node->next())
     edges += (edges.empty() ? "" : ", ") + (e.node ? e.node->name() : std::string("none"));
@@ -117,19 +117,19 @@ Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
   const bool written = target != nullptr && ctx.grad_mode && wants_grad(*target);
   const bool wanted = written || (ctx.grad_mode && any_wants_grad(c));
   // What a write overwrites has no gradient any more, whatever was written: that is recorded too.
-  const bool recorded = wanted && (c.op.has_gradient || written);
-  if (recorded) [[unlikely]] {
-    if constexpr (R::on) rec.r.begin(Phase::record, Who::op, Who::autograd, StepKind::lazy);
+  Node* node = nullptr;
+  if constexpr (R::on) rec.r.begin(Phase::record, Who::op, Who::autograd, StepKind::lazy);
+  if (wanted && (c.op.has_gradient || written)) [[unlikely]] {
     if (target != nullptr) {
-      record_in_place(c, *target, v.dtype());
+      node = record_in_place(c, *target, v.dtype());
     } else {
       const TensorRef outputs[] = {o.first, o.second};
-      record(c, {outputs, static_cast<std::size_t>(c.op.outputs)}, v.dtype());
+      node = record(c, {outputs, static_cast<std::size_t>(c.op.outputs)}, v.dtype());
     }
-    if constexpr (R::on) report_node(rec.r, *o.first);
   }
   if constexpr (R::on) {
-    report_result(rec.r, c, *o.first, recorded, wanted);
+    report_node(rec.r, c, node, wanted);
+    report_result(rec.r, c, *o.first, node != nullptr);
     rec.r.begin(Phase::result, Who::op, Who::binding, StepKind::result);
     rec.r.stop();
     rec.r.end("TensorImpl handle", {{"copies", "0"}}, "a count goes up, no data moves");

@@ -105,7 +105,9 @@ void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, const Attr
   m.base_history = meta_of(base).history;
 }
 
-void record(const Call& call, std::span<const TensorRef> outputs, Dtype computed) {
+Node* record(const Call& call, std::span<const TensorRef> outputs, Dtype computed) {
+  const auto differentiable = [](const TensorRef& o) { return is_differentiable(o->dtype()); };
+  if (std::ranges::none_of(outputs, differentiable)) return nullptr;
   const Ref<OpNode> node = OpNode::make(call, outputs, computed);
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     // An integer or boolean output has no gradient, and one whose op has none neither.
@@ -113,6 +115,7 @@ void record(const Call& call, std::span<const TensorRef> outputs, Dtype computed
       set_history(*outputs[k], NodeRef::share(node.get()), static_cast<std::uint32_t>(k));
     }
   }
+  return node.get();
 }
 
 void check_in_place(TensorImpl& target) {
@@ -129,7 +132,7 @@ void check_in_place(TensorImpl& target) {
   }
 }
 
-void record_in_place(const Call& call, TensorImpl& target, Dtype computed) {
+Node* record_in_place(const Call& call, TensorImpl& target, Dtype computed) {
   TensorImpl& base = base_of(target);
   const TensorRef handle = TensorRef::share(&target);
   // The op's edges are those of the operands as they were, so its node is made before the target is rebased.
@@ -138,7 +141,7 @@ void record_in_place(const Call& call, TensorImpl& target, Dtype computed) {
     set_history(target, NodeRef::adopt(Ref<OpNode>(node).leak()), 0);
     ++meta_of(target).history;
     meta_of(target).hooks.reset();  // they stay with the node of the value they were hung on
-    return;
+    return node.get();
   }
   std::uint64_t targets = 0;
   for (std::size_t i = 0; i < call.in.size(); ++i) {
@@ -151,6 +154,7 @@ void record_in_place(const Call& call, TensorImpl& target, Dtype computed) {
   ++meta_of(base).history;
   meta_of(base).hooks.reset();
   target.requires_grad = true;
+  return written.get();
 }
 
 HookPlace add_hook(TensorImpl& t, std::function<Tensor(const Tensor&)> hook, void* owner) {

@@ -52,10 +52,11 @@ void set_history(TensorImpl& out, NodeRef node, std::uint32_t output);
 /// Remembers that `view` was made from `source` by `op`.
 void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, const Attrs& attrs);
 
-/// Records a call that was just computed. Only called when an operand, or an in-place target, requires grad.
-void record(const Call& call, std::span<const TensorRef> outputs, Dtype computed);
+/// Records a call that was just computed, and gives its node, which the history now holds: null where no output has a
+/// gradient. Only called when an operand, or an in-place target, requires grad.
+Node* record(const Call& call, std::span<const TensorRef> outputs, Dtype computed);
 /// The same for an op that wrote `target`: rebases its history, and that of the base it is a view of.
-void record_in_place(const Call& call, TensorImpl& target, Dtype computed);
+Node* record_in_place(const Call& call, TensorImpl& target, Dtype computed);
 /// Refuses, before anything is written, in-place writes that autograd cannot follow.
 void check_in_place(TensorImpl& target);
 
