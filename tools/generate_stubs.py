@@ -20,11 +20,12 @@ import builtins
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, Self, TypeAlias, overload
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload
 
 _Bool: TypeAlias = builtins.bool
 _Ints: TypeAlias = int | Sequence[int]
 _Record: TypeAlias = builtins.dict[str, Any]
+_Tree = TypeVar("_Tree")
 
 class _SupportsArray(Protocol):
     def __array__(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -46,6 +47,7 @@ FIELD_TYPES = {"float": "float", "int": "int", "bool": "_Bool", "dtype": "_Dtype
 
 PARAMETERS = {
     "argnums": "_Ints",
+    "allow_unused": "_Bool",
     "arrays": "Iterable[Tensor]",
     "arrays_and_dtypes": "Tensor | _Dtype | _Scalar | _SupportsArray",
     "axis": "int",
@@ -64,14 +66,16 @@ PARAMETERS = {
     "enabled": "_Bool",
     "endpoint": "_Bool",
     "expand_dims.axis": "_Ints",
-    "f": "Callable[..., Tensor]",
+    "f": "Callable[..., Any]",
     "fill_value": "Tensor | _Scalar",
     "flip.axis": "_Ints | None",
     "from_": "Tensor | _Dtype",
     "function": "Callable[[], object]",
     "gradient": "Tensor | None",
     "source.gradient": "int | None",
-    "gradients": "Tensor | Sequence[Tensor] | None",
+    "gradients": "Tensor | Sequence[Tensor | None] | None",
+    "has_aux": "_Bool",
+    "inputs": "Tensor | Sequence[Tensor]",
     "hook": "Callable[[Tensor], Tensor | None]",
     "k": "int",
     "kind": "str | _Dtype | tuple[str | _Dtype, ...]",
@@ -85,8 +89,10 @@ PARAMETERS = {
     "once": "_Bool",
     "op": "str | Callable[..., Any]",
     "options": "Any",
+    "outputs": "Tensor | Sequence[Tensor]",
     "path": "str | os.PathLike[str]",
     "requires_grad": "_Bool",
+    "primals": "Any",
     "reshape.copy": "_Bool | None",
     "reshape.shape": "_Ints",
     "retain_graph": "_Bool",
@@ -96,6 +102,7 @@ PARAMETERS = {
     "broadcast_shapes.shapes": "Sequence[int]",
     "show": "_Bool",
     "source": "_Ints",
+    "stop_gradient.x": "_Tree",
     "squeeze.axis": "_Ints | None",
     "start": "Tensor | _Scalar",
     "step": "Tensor | _Scalar",
@@ -120,6 +127,9 @@ RESULTS = {
     "dict": "_Record",
     "get_num_threads": "int",
     "grad": "Callable[..., Any]",
+    "gradients": "tuple[Tensor, ...]",
+    "hessian": "Callable[..., Any]",
+    "jacobian": "Callable[..., Any]",
     "is_grad_enabled": "_Bool",
     "isdtype": "_Bool",
     "item": "Any",
@@ -140,7 +150,9 @@ RESULTS = {
     "trim_memory": "int",
     "unstack": "tuple[Tensor, ...]",
     "use_deterministic_algorithms": "None",
-    "value_and_grad": "Callable[..., tuple[Tensor, Any]]",
+    "stop_gradient": "_Tree",
+    "value_and_grad": "Callable[..., tuple[Any, Any]]",
+    "vjp": "Any",
 }
 
 PROPERTIES = {

@@ -1,58 +1,198 @@
-"""Context managers over the state of a thread, and the gradient functions."""
+"""Context managers over the state of a thread, which are decorators too: of functions, generators and coroutines."""
 
 import contextlib
 import functools
+import threading
+import types
 
 from . import _C, _dtypes
 
-__all__ = ["autocast", "backward", "enable_grad", "grad", "no_grad", "set_num_threads", "value_and_grad"]
+__all__ = ["autocast", "enable_grad", "no_grad", "set_num_threads"]
+
+_GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200  # co_flags; importing inspect would take 14 ms
 
 
-class _GradMode(contextlib.ContextDecorator):
-    _on = True
+class _Kind(threading.local):
+    """One field of a thread's modes: how it is exchanged, and the blocks that this thread is in."""
 
-    def __init__(self):
-        self._old = []
+    def __init__(self, current, exchange):
+        self.current, self.exchange = current, exchange
+        self.blocks = []  # pairs [mode, value before]
+
+
+_grad_mode = _Kind(_C.is_grad_enabled, _C._set_grad_mode)
+_autocast = _Kind(_C._get_autocast, lambda value: _C._set_autocast(*value))
+
+
+class _Mode(contextlib.ContextDecorator):
+    """Holds nothing of a `with` block itself, so that one object may be in use many times and on many threads."""
 
     def __enter__(self):
-        self._old.append(_C._set_grad_mode(self._on))
+        self._kind.blocks.append([self, self._kind.exchange(self._value)])
         return self
 
     def __exit__(self, *_):
-        _C._set_grad_mode(self._old.pop())
+        blocks = self._kind.blocks
+        at = next((i for i in range(len(blocks) - 1, -1, -1) if blocks[i][0] is self), None)
+        if at is None:
+            return  # entered on another thread, by a generator that this one closes
+        before = blocks.pop(at)[1]
+        if at < len(blocks):
+            # Blocks of coroutines that take turns need not end in their order: the later one goes on.
+            blocks[at][1] = before
+        else:
+            self._kind.exchange(before)
+
+    def __call__(self, function):
+        if isinstance(function, (staticmethod, classmethod)):
+            return type(function)(self(function.__func__))
+        name = type(self).__name__
+        if isinstance(function, type) or not callable(function):
+            what = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
+            raise TypeError(f"{name}(): decorates functions, not {what}; write @hl.{name}() above each of its methods")
+        flags = _flags(function)
+        if flags & _ASYNC_GENERATOR:
+            return _around_async_generator(self, function)
+        if flags & _COROUTINE:
+            return _around_coroutine(self, function)
+        if flags & _GENERATOR:
+            return _around_generator(self, function)
+
+        @functools.wraps(function)
+        def wrapped(*args, **kwargs):
+            with self:
+                return function(*args, **kwargs)
+
+        return wrapped
 
 
-class no_grad(_GradMode):  # noqa: N801
-    """Inside, nothing is recorded on this thread. Also a decorator."""
-
-    _on = False
-
-
-class enable_grad(_GradMode):  # noqa: N801
-    """Inside, operations are recorded on this thread, also within no_grad. Also a decorator."""
-
-    _on = True
+def _flags(function):
+    """Whether calling it makes a generator or a coroutine, as flags of its code."""
+    while isinstance(function, (functools.partial, types.MethodType)):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
+    if not hasattr(function, "__code__"):
+        function = type(function).__call__
+    return getattr(getattr(function, "__code__", None), "co_flags", 0)
 
 
-class autocast(contextlib.ContextDecorator):
+class _Suspended:
+    """What a generator's modes are between its resumptions: its own are entered at each and left again at each yield.
+
+    Of the other kind they are its caller's, but while a block of its own is open.
+    """
+
+    def __init__(self, mode):
+        self.kinds = [[kind, [], mode._value, kind is mode._kind] for kind in (_grad_mode, _autocast)]
+
+    def __enter__(self):
+        self.outside = []
+        for kind, blocks, value, fixed in self.kinds:
+            current = kind.current()
+            self.outside.append((kind.blocks, current))
+            kind.blocks = blocks
+            kind.exchange(value if fixed or blocks else current)
+
+    def __exit__(self, *_):
+        for state, (blocks, value) in zip(self.kinds, self.outside, strict=True):
+            kind = state[0]
+            state[2] = kind.exchange(value)
+            kind.blocks = blocks
+
+
+def _driven(suspended, inner):
+    """Runs a generator, or what `await` runs, each step of it within its own mode."""
+    step, argument = inner.send, None
+    while True:
+        try:
+            with suspended:
+                item = step(argument)
+        except StopIteration as end:
+            return end.value
+        argument = None  # a suspended frame must not keep an exception, and its traceback, alive
+        try:
+            sent = yield item
+        except GeneratorExit:
+            with suspended:
+                inner.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is the generator's to handle
+            step, argument = inner.throw, error
+        else:
+            step, argument = inner.send, sent
+
+
+_awaited = types.coroutine(_driven)
+
+
+def _around_generator(mode, function):
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        return (yield from _driven(_Suspended(mode), function(*args, **kwargs)))
+
+    return wrapped
+
+
+def _around_coroutine(mode, function):
+    @functools.wraps(function)
+    async def wrapped(*args, **kwargs):
+        return await _awaited(_Suspended(mode), function(*args, **kwargs))
+
+    return wrapped
+
+
+def _around_async_generator(mode, function):
+    @functools.wraps(function)
+    async def wrapped(*args, **kwargs):
+        suspended, inner = _Suspended(mode), function(*args, **kwargs)
+        step = inner.asend(None)
+        while True:
+            try:
+                item = await _awaited(suspended, step)
+            except StopAsyncIteration:
+                return
+            try:
+                sent = yield item
+            except GeneratorExit:
+                await _awaited(suspended, inner.aclose())
+                raise
+            except BaseException as error:  # noqa: BLE001 - it is the generator's to handle
+                step = inner.athrow(error)
+            else:
+                step = inner.asend(sent)
+
+    return wrapped
+
+
+class no_grad(_Mode):  # noqa: N801
+    """Inside, nothing is recorded on this thread. Also a decorator.
+
+    A decorated generator or coroutine is in the mode whenever it runs, and its caller never is.
+    """
+
+    _kind, _value = _grad_mode, False
+
+
+class enable_grad(_Mode):  # noqa: N801
+    """Inside, operations are recorded on this thread, also within no_grad. Also a decorator, as no_grad is."""
+
+    _kind, _value = _grad_mode, True
+
+
+class autocast(_Mode):  # noqa: N801
     """Inside, ops with a policy run in `dtype` (matrix products) or float32 (exp, softmax and their like).
 
     Integers, float64 and complex are untouched. Holds for this thread, and ends with the block, also by an exception.
+    Also a decorator, as no_grad is.
     """
+
+    _kind = _autocast
 
     def __init__(self, device="cpu", dtype=None, enabled=True):
         dtype = dtype or _dtypes._by_name["bfloat16"]
         if dtype.name not in ("bfloat16", "float16"):
             raise ValueError(f"autocast(): dtype must be bfloat16 or float16, not {dtype}")
         _C._empty([], _dtypes._by_name["float32"], device)
-        self._new, self._old = (enabled, dtype), []
-
-    def __enter__(self):
-        self._old.append(_C._set_autocast(*self._new))
-        return self
-
-    def __exit__(self, *_):
-        _C._set_autocast(*self._old.pop())
+        self._value = (enabled, dtype)
 
 
 class set_num_threads:  # noqa: N801
@@ -67,48 +207,3 @@ class set_num_threads:  # noqa: N801
 
     def __exit__(self, *_):
         _C._set_num_threads(self._old)
-
-
-def backward(roots, gradients=None, *, retain_graph=False, create_graph=False):
-    """Adds the gradient of the weighted sum of `roots` to the grad of every leaf they depend on."""
-    roots = [roots] if isinstance(roots, _C.Tensor) else list(roots)
-    gradients = [gradients] if isinstance(gradients, _C.Tensor) else list(gradients or [])
-    _C._backward(roots, gradients, retain_graph, create_graph)
-
-
-def value_and_grad(f, argnums=0):
-    """A function giving `(f(*args), gradient)`, the gradient by the arguments in `argnums` (a tuple gives a tuple).
-
-    `f` returns one element. The gradient has a graph of its own, so it can be differentiated again.
-    """
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-
-    @functools.wraps(f)
-    def wrapped(*args, **kwargs):
-        args = list(args)
-        with enable_grad():
-            nested = False
-            for i in numbers:
-                x = args[i] if isinstance(args[i], _C.Tensor) else _C._asarray(args[i], None, None)
-                nested = nested or x.requires_grad
-                # A new node, so that the caller's tensor and its grad stay as they are.
-                args[i] = _C.positive(x) if x.requires_grad else x.detach().requires_grad_(True)
-            value = f(*args, **kwargs)
-            grads = _C._grad([value], [args[i] for i in numbers], [], True, True)
-        if not nested:
-            value = value.detach()
-            grads = [g if g is None else g.detach() for g in grads]
-        return value, grads[0] if isinstance(argnums, int) else tuple(grads)
-
-    return wrapped
-
-
-def grad(f, argnums=0):
-    """A function giving the gradient of `f` by the arguments in `argnums`; it nests for higher orders."""
-    both = value_and_grad(f, argnums)
-
-    @functools.wraps(f)
-    def wrapped(*args, **kwargs):
-        return both(*args, **kwargs)[1]
-
-    return wrapped

@@ -15,6 +15,7 @@
 #include "creation.h"
 #include "explain/ceiling.h"
 #include "explain/source.h"
+#include "python/derivatives.h"
 #include "python/errors.h"
 #include "python/format.h"
 #include "python/functions.h"
@@ -184,6 +185,7 @@ void bind_modes(nb::module_& m) {
   m.def("_set_grad_mode", [](bool on) { return std::exchange(context().grad_mode, on); });
   m.def(
       "is_grad_enabled", [] { return context().grad_mode; }, "Whether operations are recorded on this thread.");
+  m.def("_get_autocast", [] { return nb::make_tuple(context().autocast.enabled, out(context().autocast.dtype)); });
   m.def("_set_autocast", [](bool on, nb::handle dtype) {
     Autocast& a = context().autocast;
     nb::object old = nb::make_tuple(a.enabled, out(a.dtype));
@@ -354,6 +356,7 @@ NB_MODULE(_C, m) {
   bind_modes(m);
   bind_memory(m);
   bind_autograd(m);
+  bind_derivatives(m);
   bind_facts(m);
   bind_nodes(m);
   bind_explain(m);

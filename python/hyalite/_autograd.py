@@ -1,0 +1,410 @@
+"""Derivatives of functions: grad, vjp and their like, and backward from tensors."""
+
+import functools
+import operator
+
+from . import _C, _creation, _tree
+from ._modes import enable_grad
+
+__all__ = ["backward", "grad", "gradients", "hessian", "jacobian", "stop_gradient", "value_and_grad", "vjp"]
+
+_DIFFERENTIABLE = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+
+
+# ---- what functions are given and give --------------------------------------------------------------------------
+
+
+def _check_callable(f, name):
+    if not callable(f):
+        advice = "; of tensors, write hl.gradients(outputs, inputs)" if isinstance(f, _C.Tensor) else ""
+        raise TypeError(f"{name}(): f must be a function, not {_kind_of(f)}{advice}")
+
+
+def _kind_of(x):
+    return "None" if x is None else f"the {type(x).__name__} {x!r}" if isinstance(x, (int, str)) else type(x).__name__
+
+
+def _differentiable(x, name, what):
+    """`x` as a tensor that has a gradient; refuses others by their name."""
+    if not isinstance(x, _C.Tensor):
+        if isinstance(x, int):  # bool too
+            raise TypeError(f"{name}(): {what} is {_kind_of(x)}, which has no gradient; write {float(x)!r}")
+        try:
+            x = _C._asarray(x, None, None)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"{name}(): {what} is {_kind_of(x)}; write a tensor, a float, or a list, tuple or dict of them"
+            ) from None
+    if x.dtype.name not in _DIFFERENTIABLE:
+        raise TypeError(
+            f"{name}(): {what} is {x.dtype.name}, which has no gradient; write x.astype(hl.float32), or leave it out "
+            "of the arguments to differentiate by"
+        )
+    return x
+
+
+class _Inputs:
+    """Arguments to differentiate by, each leaf made a tensor of its own that requires grad.
+
+    A tensor that requires grad already becomes a new node over it, so that gradients reach through; the others become
+    leaves that nobody else has, so that a graph that ends in nothing else need not be kept.
+    """
+
+    def __init__(self, trees, names, function):
+        flat = [_tree.flatten(tree, name) for tree, name in zip(trees, names, strict=True)]
+        self.function = function
+        self.counts = [len(leaves) for leaves, _, _ in flat]
+        self.rebuilds = [rebuild for _, _, rebuild in flat]
+        self.names = [n for _, names, _ in flat for n in names]
+        leaves = [x for leaves, _, _ in flat for x in leaves]
+        self.given = [_differentiable(x, function, n) for x, n in zip(leaves, self.names, strict=True)]
+        self.fresh = [_C.positive(x) if x.requires_grad else x.detach().requires_grad_(True) for x in self.given]
+        self.own = [t for t, x in zip(self.fresh, self.given, strict=True) if not x.requires_grad]
+
+    def trees(self, leaves=None):
+        """The arguments with `leaves` in them."""
+        leaves = iter(self.fresh if leaves is None else leaves)
+        return [
+            rebuild([next(leaves) for _ in range(count)])
+            for count, rebuild in zip(self.counts, self.rebuilds, strict=True)
+        ]
+
+    def like(self, gradients):
+        """Gradients by leaf, with zeros where there is no path."""
+        return [
+            _C._full(list(x.shape), 0, x.dtype, x.device) if g is None else g
+            for g, x in zip(gradients, self.given, strict=True)
+        ]
+
+    def reach_others(self, tensors):
+        """Whether the graph of any of the tensors ends in something that is not ours alone."""
+        return _C._reaches_others(tensors, self.own)
+
+    def settle(self, x):
+        """A tensor of the result without its graph, if the graph ends in our own leaves only."""
+        if isinstance(x, _C.Tensor) and x.requires_grad and not self.reach_others([x]):
+            return x.detach()
+        return x
+
+
+def _numbers(argnums, args, name):
+    """The places of the arguments to differentiate by."""
+    whole = hasattr(argnums, "__index__") and not isinstance(argnums, bool)
+    try:
+        given = [operator.index(argnums)] if whole else [operator.index(n) for n in argnums]
+    except TypeError:
+        raise TypeError(f"{name}(): argnums must be an int or a tuple of ints, not {_kind_of(argnums)}") from None
+    out = []
+    for n in given:
+        at = n + len(args) if n < 0 else n
+        if not 0 <= at < len(args):
+            count = f"{len(args)} positional argument{'' if len(args) == 1 else 's'}"
+            raise IndexError(f"{name}(): argnums {n} is out of range for {count}; keyword arguments have no number")
+        if at in out:
+            raise ValueError(f"{name}(): argnums {tuple(given)} names argument {at} twice; name each once")
+        out.append(at)
+    return out
+
+
+def _chosen(args, argnums, name):
+    """The numbers of the differentiated arguments, and those arguments made ready."""
+    numbers = _numbers(argnums, args, name)
+    return numbers, _Inputs([args[i] for i in numbers], [f"argument {i}" for i in numbers], name)
+
+
+def _placed(args, numbers, trees):
+    args = list(args)
+    for i, tree in zip(numbers, trees, strict=True):
+        args[i] = tree
+    return args
+
+
+def _with_aux(result, has_aux, name):
+    if not has_aux:
+        return result, None
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(f"{name}(): with has_aux=True f must return a pair (value, aux), not {_kind_of(result)}")
+    return result
+
+
+def _one_number(value, name):
+    """What f returned, as the one real number that has a gradient."""
+    if value is None:
+        raise TypeError(f"{name}(): f returned None; it must return a tensor of one element: is a return missing?")
+    if isinstance(value, (list, tuple, dict)):
+        advice = "; write has_aux=True for a pair (value, aux)" if isinstance(value, tuple) and len(value) == 2 else ""
+        raise TypeError(f"{name}(): f returned a {type(value).__name__}, not a tensor of one element{advice}")
+    if not isinstance(value, _C.Tensor):
+        if isinstance(value, (bool, str)):
+            raise TypeError(f"{name}(): f returned {_kind_of(value)}; it must return a tensor of one element")
+        number = isinstance(value, (int, float))
+        try:
+            # A constant: a Python number has no path to the arguments.
+            value = _creation.asarray(float(value) if number else value)
+        except (TypeError, ValueError):
+            raise TypeError(f"{name}(): f returned {_kind_of(value)}, not a tensor of one element") from None
+    if value.size != 1:
+        raise _C.ShapeMismatch(
+            f"{name}(): f returned shape {value.shape}, and a gradient is that of one number; write hl.sum() of it, or "
+            "hl.jacobian(f) or hl.vjp(f, ...)"
+        )
+    if value.dtype.name.startswith("complex"):
+        raise TypeError(
+            f"{name}(): f returned {value.dtype.name}, and a gradient is that of a real number; write hl.real(z), "
+            "hl.abs(z), or hl.vjp(f, ...)"
+        )
+    if value.dtype.name not in _DIFFERENTIABLE:
+        raise TypeError(f"{name}(): f returned {value.dtype.name}, which has no gradient; return a floating tensor")
+    return value
+
+
+# ---- gradients of functions -------------------------------------------------------------------------------------
+
+
+def _value_and_grad(f, argnums, has_aux, name, args, kwargs):
+    recording = _C.is_grad_enabled()
+    with enable_grad():
+        numbers, inputs = _chosen(args, argnums, name)
+        result = f(*_placed(args, numbers, inputs.trees()), **kwargs)
+        value, aux = _with_aux(result, has_aux, name)
+        value = _one_number(value, name)
+        graph = recording and inputs.reach_others([value])
+        if value.requires_grad:
+            found = _C._grad([value], inputs.fresh, [], graph, graph)
+        else:
+            found = [None] * len(inputs.fresh)
+        if has_aux:
+            aux = _tree.map_leaves(inputs.settle if recording else stop_gradient, aux)
+    trees = inputs.trees(inputs.like(found))
+    return value if graph else value.detach(), aux, trees[0] if hasattr(argnums, "__index__") else tuple(trees)
+
+
+def value_and_grad(f, argnums=0, has_aux=False):
+    """A function giving `(f(*args), gradient)`, the gradient by the arguments in `argnums` (a tuple gives a tuple).
+
+    `f` returns one real element, or a pair of it and anything else with `has_aux`; the result is then
+    `((value, aux), gradient)`. An argument may be a tensor, a float, or nested lists, tuples and dicts of them; its
+    gradient has the same form, with zeros where there is no path. What `f` closes over is differentiated through, so
+    these functions nest for higher orders: where the value depends on other tensors that require grad, value and
+    gradient keep their graphs. Raises TypeError naming an argument or a result that has no gradient.
+    """
+    _check_callable(f, "value_and_grad")
+
+    @functools.wraps(f)
+    def wrapped(*args, **kwargs):
+        value, aux, gradient = _value_and_grad(f, argnums, has_aux, "value_and_grad", args, kwargs)
+        return ((value, aux) if has_aux else value), gradient
+
+    return wrapped
+
+
+def grad(f, argnums=0, has_aux=False):
+    """A function giving the gradient of `f` by the arguments in `argnums`; it nests for higher orders.
+
+    As `value_and_grad` without the value; with `has_aux` it gives `(gradient, aux)`.
+    """
+    _check_callable(f, "grad")
+
+    @functools.wraps(f)
+    def wrapped(*args, **kwargs):
+        _, aux, gradient = _value_and_grad(f, argnums, has_aux, "grad", args, kwargs)
+        return (gradient, aux) if has_aux else gradient
+
+    return wrapped
+
+
+class _Outputs:
+    """The tensors that a function returned, as a tree."""
+
+    def __init__(self, result, name):
+        leaves, self.names, self.rebuild = _tree.flatten(result, "the result")
+        if not leaves:
+            raise TypeError(f"{name}(): f returned {_kind_of(result)}, no tensor: is a return missing?")
+        self.leaves = []
+        for x, what in zip(leaves, self.names, strict=True):
+            if not isinstance(x, (_C.Tensor, float, int, complex)):
+                raise TypeError(f"{name}(): {what} is {_kind_of(x)}; f must return tensors")
+            # A Python integer is a constant as a float is; an integer tensor was meant as one.
+            self.leaves.append(_creation.asarray(float(x) if type(x) is int else x))
+
+    def zeros(self, i):
+        t = self.leaves[i]
+        return _C._full(list(t.shape), 0, t.dtype, t.device)
+
+
+def _matched(tree, templates, names, rebuild_names, function, what):
+    """The leaves of `tree`, which must look like the templates: as many, of their shapes and dtypes."""
+    leaves, own_names, _ = _tree.flatten(tree)
+    if own_names != rebuild_names:
+        raise ValueError(
+            f"{function}(): {what} {own_names or 'nothing'} do not have the form of {', '.join(names)}; write the "
+            "same lists, tuples and dicts"
+        )
+    out = []
+    for x, t, n in zip(leaves, templates, names, strict=True):
+        if not isinstance(x, _C.Tensor):
+            x = _C._asarray(x, t.dtype, None)
+        if x.shape != t.shape:
+            raise _C.ShapeMismatch(f"{function}(): {what} of {n} have shape {x.shape}, it has {t.shape}")
+        if x.dtype is not t.dtype:
+            raise _C.DtypeMismatch(
+                f"{function}(): {what} of {n} are {x.dtype.name}, it is {t.dtype.name}; "
+                f"write x.astype(hl.{t.dtype.name})"
+            )
+        out.append(x)
+    return out
+
+
+def vjp(f, *primals, has_aux=False):
+    """The pair of `f(*primals)` and a function from its cotangents to those of the primals, a tuple.
+
+    The function takes what `f` returned, tensors of that form, shapes and dtypes, and may be called again and again.
+    With `has_aux`, `f` returns `(value, aux)` and the result is `(value, function, aux)`. Arguments, zeros and
+    closures as in `value_and_grad`.
+    """
+    _check_callable(f, "vjp")
+    recording = _C.is_grad_enabled()
+    with enable_grad():
+        inputs = _Inputs(primals, [f"argument {i}" for i in range(len(primals))], "vjp")
+        value, aux = _with_aux(f(*inputs.trees()), has_aux, "vjp")
+        outputs = _Outputs(value, "vjp")
+        if has_aux:
+            aux = _tree.map_leaves(inputs.settle if recording else stop_gradient, aux)
+        graph = recording and inputs.reach_others(outputs.leaves)
+
+    def pullback(cotangents):
+        """The cotangents of the arguments, from those of the result."""
+        form = _tree.flatten(value)[1]
+        given = _matched(cotangents, outputs.leaves, outputs.names, form, "vjp", "cotangents")
+        create = graph or (_C.is_grad_enabled() and any(g.requires_grad for g in given))
+        return tuple(inputs.trees(inputs.like(_pulled_back(outputs, inputs, given, create))))
+
+    settled = outputs.rebuild([inputs.settle(x) if recording else x.detach() for x in outputs.leaves])
+    return (settled, pullback, aux) if has_aux else (settled, pullback)
+
+
+def _pulled_back(outputs, inputs, cotangents, create):
+    roots = [(t, g) for t, g in zip(outputs.leaves, cotangents, strict=True) if t.requires_grad]
+    if not roots:
+        return [None] * len(inputs.fresh)
+    return _C._grad([t for t, _ in roots], inputs.fresh, [g for _, g in roots], True, create)
+
+
+def jacobian(f, argnums=0, has_aux=False):
+    """A function giving all derivatives of `f`'s result by the arguments in `argnums`, of shape result + argument.
+
+    A result or an argument that is a list, tuple or dict gives one of them for each tensor, the result's outside. A
+    complex result or argument counts as `vjp` counts it: row i is the gradient of the real part of element i. One
+    walk backward for each element of the result.
+    """
+    _check_callable(f, "jacobian")
+
+    @functools.wraps(f)
+    def wrapped(*args, **kwargs):
+        recording = _C.is_grad_enabled()
+        with enable_grad():
+            numbers, inputs = _chosen(args, argnums, "jacobian")
+            value, aux = _with_aux(f(*_placed(args, numbers, inputs.trees()), **kwargs), has_aux, "jacobian")
+            outputs = _Outputs(value, "jacobian")
+            if has_aux:
+                aux = _tree.map_leaves(inputs.settle if recording else stop_gradient, aux)
+            graph = recording and inputs.reach_others(outputs.leaves)
+            rows = [_rows(t, what, inputs, graph) for t, what in zip(outputs.leaves, outputs.names, strict=True)]
+        blocks = []
+        for by_input in rows:
+            trees = inputs.trees(by_input)
+            blocks.append(trees[0] if hasattr(argnums, "__index__") else tuple(trees))
+        out = outputs.rebuild(blocks)
+        return (out, aux) if has_aux else out
+
+    return wrapped
+
+
+def _rows(output, what, inputs, graph):
+    """By input: the gradient of each element of the output, stacked."""
+    if output.dtype.name not in _DIFFERENTIABLE:
+        raise TypeError(f"jacobian(): {what} is {output.dtype.name}, which has no gradient; return a floating tensor")
+    shapes = [output.shape + x.shape for x in inputs.given]
+    if not output.requires_grad or output.size == 0:
+        return [_C._full(list(s), 0, x.dtype, x.device) for s, x in zip(shapes, inputs.given, strict=True)]
+    rows = []
+    flat = _C._full([output.size], 0, output.dtype, output.device)
+    for i in range(output.size):
+        seed = flat.copy()
+        seed[i] = 1
+        rows.append(inputs.like(_C._grad([output], inputs.fresh, [seed.reshape(output.shape)], True, graph)))
+    stacked = [_C.concat([_C.expand_dims(r[k], 0) for r in rows], 0) for k in range(len(shapes))]
+    return [_C.reshape(t, s) for t, s in zip(stacked, shapes, strict=True)]
+
+
+def hessian(f, argnums=0, has_aux=False):
+    """A function giving the second derivatives of `f`, of shape result + argument + argument.
+
+    `f` may return any tensor; of one number the shape is argument + argument. A tuple in `argnums`, or an argument
+    that is a list, tuple or dict, gives blocks as `jacobian` does, nested once for each derivative.
+    """
+    _check_callable(f, "hessian")
+    return jacobian(jacobian(f, argnums, has_aux), argnums, has_aux)
+
+
+# ---- gradients of tensors ---------------------------------------------------------------------------------------
+
+
+def _tensors(given, name, what):
+    """One tensor or a sequence of them, as a list."""
+    if isinstance(given, _C.Tensor):
+        return [given]
+    try:
+        given = list(given)
+    except TypeError:
+        raise TypeError(f"{name}(): {what} must be a tensor or a list of tensors, not {_kind_of(given)}") from None
+    for i, x in enumerate(given):
+        if not isinstance(x, _C.Tensor):
+            raise TypeError(f"{name}(): {what}[{i}] is {_kind_of(x)}, not a tensor")
+    return given
+
+
+def _weights(given, roots, name):
+    """A gradient for each root; None for one of a single element, which then counts once."""
+    if given is None:
+        return [None] * len(roots)
+    weights = [given] if isinstance(given, _C.Tensor) or given is None else list(given)
+    if len(weights) != len(roots):
+        raise ValueError(f"{name}(): {len(weights)} gradients for {len(roots)} tensors; write one, or None, for each")
+    return [
+        w if w is None or isinstance(w, _C.Tensor) else _C._asarray(w, t.dtype, None)
+        for w, t in zip(weights, roots, strict=True)
+    ]
+
+
+def gradients(outputs, inputs, gradients=None, *, retain_graph=False, create_graph=False, allow_unused=False):
+    """The gradients of the sum of `outputs`, weighted by `gradients`, by each of `inputs`, leaves or not: a tuple.
+
+    No tensor's `grad` changes. An output of more than one element, or a complex one, needs its weight. `create_graph`
+    records the gradients, for higher orders, and keeps the graph. An input without a path raises AutogradError, or
+    gives None with `allow_unused`.
+    """
+    roots, wanted = _tensors(outputs, "gradients", "outputs"), _tensors(inputs, "gradients", "inputs")
+    if not roots or not wanted:
+        raise ValueError("gradients(): outputs and inputs must not be empty")
+    found = _C._grad(roots, wanted, _weights(gradients, roots, "gradients"), retain_graph, create_graph)
+    if not allow_unused and None in [g if g is None else 0 for g in found]:
+        at = [i for i, g in enumerate(found) if g is None]
+        raise _C.AutogradError(
+            f"gradients(): inputs[{at[0]}] has no path to the outputs; write allow_unused=True for None there"
+        )
+    return tuple(found)
+
+
+def backward(roots, gradients=None, *, retain_graph=False, create_graph=False):
+    """Adds the gradient of the weighted sum of `roots` to the grad of every leaf they depend on."""
+    roots = _tensors(roots, "backward", "roots")
+    _C._backward(roots, _weights(gradients, roots, "backward"), retain_graph, create_graph)
+
+
+def stop_gradient(x):
+    """`x`, through which no gradient flows: the same memory without history.
+
+    Takes lists, tuples and dicts of tensors too; what is no tensor stays as it is.
+    """
+    return _tree.map_leaves(lambda t: t.detach() if isinstance(t, _C.Tensor) else t, x)
