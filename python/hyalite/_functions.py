@@ -23,17 +23,6 @@ def _signature(text):
     return inspect.signature(scope["f"])
 
 
-def _reduce_args(t):
-    values = (
-        t.detach().astype(_dtypes._by_name["float64"]) if t.dtype.name.startswith(("bfloat", "float8")) else t.detach()
-    )
-    return values.tolist(), t.shape, t.dtype.name, t.requires_grad
-
-
-def _rebuild(values, shape, name, requires_grad):
-    return _creation.tensor(values, _dtypes._by_name[name], requires_grad=requires_grad).reshape(shape)
-
-
 def astype(x, dtype, /, *, copy=True, check=False, device=None):
     """`x` in another dtype, rounded once; `check=True` raises ValueError naming the first element not to survive.
 

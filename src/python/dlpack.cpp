@@ -47,8 +47,9 @@ bool dtype_of(const dlpack::DataType& d, Dtype& to) {
 /// What a capsule holds: the tensor, and the structure that a consumer reads and finally hands to `deleter`.
 template <class M>
 struct Export {
+  explicit Export(TensorRef tensor) : loan(std::move(tensor)) {}
   M managed{};
-  TensorRef tensor;
+  Loan loan;
   std::array<std::int64_t, 2 * max_rank> dims{};
 };
 
@@ -86,8 +87,8 @@ void destroy_capsule(PyObject* capsule) {
 
 template <class M>
 PyObject* export_capsule(TensorRef tensor, bool copied, std::uint32_t minor) {
-  auto e = std::make_unique<Export<M>>();
-  const TensorImpl& t = *tensor;
+  auto e = std::make_unique<Export<M>>(std::move(tensor));
+  const TensorImpl& t = e->loan.tensor();
   const int n = t.ndim();
   std::copy(t.shape().begin(), t.shape().end(), e->dims.begin());
   canonical_strides(t, e->dims.data() + n);
@@ -96,9 +97,8 @@ PyObject* export_capsule(TensorRef tensor, bool copied, std::uint32_t minor) {
   e->managed.deleter = delete_export<M>;
   if constexpr (std::is_same_v<M, dlpack::ManagedVersioned>) {
     e->managed.version = {dlpack::major_version, minor};
-    e->managed.flags = (t.storage()->read_only() ? dlpack::flag_read_only : 0) | (copied ? dlpack::flag_copied : 0);
+    e->managed.flags = (e->loan.writable() ? 0 : dlpack::flag_read_only) | (copied ? dlpack::flag_copied : 0);
   }
-  e->tensor = std::move(tensor);
   PyObject* capsule = check(PyCapsule_New(&e->managed, capsule_name<M>(), destroy_capsule<M>));
   static_cast<void>(e.release());
   return capsule;
@@ -296,10 +296,10 @@ PyObject* to_dlpack(TensorImpl* t, PyObject* stream, PyObject* max_version, PyOb
                                     : dlpack::minor_version;
     return export_capsule<dlpack::ManagedVersioned>(std::move(tensor), wants_copy != 0, least);
   }
-  if (tensor->storage()->read_only()) {
-    throw BufferError(
-        "__dlpack__(): the tensor is read-only, which only versioned capsules can say; "
-        "ask with max_version=(1, 0), or for copy=True");
+  if (read_only_outside(*tensor)) {
+    throw BufferError(std::string("__dlpack__(): the tensor is read-only") +
+                      (tensor->storage()->read_only() ? "" : ", since a stride of 0 repeats elements") +
+                      ", which only versioned capsules can say; ask with max_version=(1, 0), or for copy=True");
   }
   return export_capsule<dlpack::Managed>(std::move(tensor), wants_copy != 0, 0);
 }

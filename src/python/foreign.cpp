@@ -178,8 +178,7 @@ TensorRef shared(const ForeignMemory& m, KeeperPtr keeper, std::int64_t numel, E
     if (m.shape[i] > 1) strides[i] = m.strides[i] / size;
   }
   Ref<Storage> storage =
-      Storage::borrow(m.data + e.low, static_cast<std::size_t>(e.high - e.low), m.read_only, drop, keeper.get());
-  static_cast<void>(keeper.release());
+      borrow(std::move(keeper), m.data + e.low, static_cast<std::size_t>(e.high - e.low), m.read_only);
   return TensorImpl::make(m.dtype, {}, m.shape, strides, std::move(storage), -e.low / size);
 }
 
@@ -229,6 +228,26 @@ PyObject* copy_error_type(PyObject* base) {
                                            bases.get(), nullptr));
   }
   return type;
+}
+
+Ref<Storage> borrow(KeeperPtr keeper, void* data, std::size_t bytes, bool read_only) {
+  Ref<Storage> storage = Storage::borrow(data, bytes, read_only, drop, keeper.get());
+  static_cast<void>(keeper.release());
+  return storage;
+}
+
+bool read_only_outside(const TensorImpl& t) {
+  bool repeats = false;
+  for (std::size_t i = 0; i < t.shape().size(); ++i) repeats |= t.shape()[i] > 1 && t.strides()[i] == 0;
+  return t.storage()->read_only() || (repeats && t.numel() != 0);
+}
+
+Loan::Loan(TensorRef t) : tensor_(std::move(t)), writable_(!read_only_outside(*tensor_)) {
+  tensor_->storage()->lend(writable_);
+}
+
+Loan::~Loan() {
+  if (tensor_ && writable_) tensor_->storage()->give_back();
 }
 
 void need_host(const TensorImpl& t, const char* op) {

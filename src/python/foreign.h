@@ -58,6 +58,9 @@ constexpr const char* name(Border b) { return b == Border::asarray ? "asarray" :
 TensorRef import_memory(const ForeignMemory& m, KeeperPtr keeper, std::optional<Dtype> dtype, std::optional<bool> copy,
                         Border border);
 
+/// Storage over memory that `keeper` keeps.
+Ref<Storage> borrow(KeeperPtr keeper, void* data, std::size_t bytes, bool read_only);
+
 /// Copies between tensors of one shape, outside the graph; it may let other Python threads run.
 void copy_into(const TensorImpl& from, TensorImpl& to);
 /// A writable row-major copy in `dtype`, outside the graph.
@@ -68,6 +71,25 @@ TensorRef copy_of(const TensorImpl& t, Dtype dtype);
 TensorRef from_object(PyObject* obj, std::optional<Dtype> dtype, std::optional<bool> copy);
 /// The tensor of an object with `__dlpack__`.
 TensorRef import_dlpack(PyObject* obj, std::optional<Dtype> dtype, std::optional<bool> copy, Border border);
+
+/// Whether others may only read the tensor's memory: also through a stride of 0, where one write would change many
+/// elements.
+bool read_only_outside(const TensorImpl& t);
+/// A tensor whose memory somebody outside has; while that lives, others can write it without a version.
+class Loan {
+ public:
+  Loan() = default;
+  explicit Loan(TensorRef t);
+  Loan(Loan&& o) noexcept : tensor_(std::move(o.tensor_)), writable_(o.writable_) {}
+  Loan& operator=(Loan&&) = delete;
+  ~Loan();
+  const TensorImpl& tensor() const { return *tensor_; }
+  bool writable() const { return writable_; }
+
+ private:
+  TensorRef tensor_;
+  bool writable_ = false;
+};
 
 /// Throws Unsupported unless the CPU can read the tensor's memory.
 void need_host(const TensorImpl& t, const char* op);

@@ -3,6 +3,7 @@
 #include "hyalite/scalar.h"
 #include "python/interop.h"
 #include "python/node_object.h"
+#include "python/pickle.h"
 #include "python/tensor_type.h"
 #include "tensor/context.h"
 
@@ -240,13 +241,13 @@ PyObject* to_device(PyObject* self, PyObject* args, PyObject* kwargs) {
   });
 }
 PyObject* reduce(PyObject* self, PyObject*) {
-  // Pickles by value: a nested list keeps float64 exact, and the dtype's name brings the rest.
-  return guarded([&]() -> PyObject* {
-    const Owned module(check(PyImport_ImportModule("hyalite._functions")));
-    const Owned rebuild(check(PyObject_GetAttrString(module.get(), "_rebuild")));
-    const Owned args(check(PyObject_CallMethod(module.get(), "_reduce_args", "O", self)));
-    return PyTuple_Pack(2, rebuild.get(), args.get());
-  });
+  return guarded([&] { return reduce_tensor(self); });
+}
+PyObject* call_copy(PyObject* self, PyObject*) {
+  return guarded([&] { return copy_tensor(self); });
+}
+PyObject* call_deepcopy(PyObject* self, PyObject* memo) {
+  return guarded([&] { return deepcopy_tensor(self, memo); });
 }
 
 template <class F>
@@ -301,6 +302,8 @@ PyMethodDef tensor_methods[] = {
     {"__dlpack_device__", call_dlpack_device, METH_NOARGS, nullptr},
     {"__complex__", call_complex, METH_NOARGS, nullptr},
     {"__reduce__", reduce, METH_NOARGS, nullptr},
+    {"__copy__", call_copy, METH_NOARGS, nullptr},
+    {"__deepcopy__", call_deepcopy, METH_O, nullptr},
     {"to_device", function(to_device), METH_VARARGS | METH_KEYWORDS,
      "to_device($self, device, /, *, stream=None)\n--\n\nThe tensor on a device: itself where it is there."},
     {nullptr, nullptr, 0, nullptr}};

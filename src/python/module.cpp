@@ -22,6 +22,7 @@
 #include "python/hooks.h"
 #include "python/interop.h"
 #include "python/node_object.h"
+#include "python/pickle.h"
 #include "python/promote.h"
 #include "python/tensor_type.h"
 #include "tensor/context.h"
@@ -161,6 +162,13 @@ void bind_creation(nb::module_& m) {
       "_from_dlpack",
       [](nb::handle o, std::optional<bool> copy) { return out(Tensor::adopt(from_dlpack(o.ptr(), copy).leak())); },
       nb::arg("obj"), nb::arg("copy").none());
+  m.def("_storage_from",
+        [](nb::handle buffer, bool was_writable) { return nb::steal(storage_from(buffer.ptr(), was_writable)); });
+  m.def("_tensor_from", [](nb::handle cls, nb::handle storage, nb::handle dtype, nb::handle shape, nb::handle strides,
+                           nb::handle offset, bool requires_grad) {
+    return nb::steal(
+        tensor_from(cls.ptr(), storage.ptr(), dtype.ptr(), shape.ptr(), strides.ptr(), offset.ptr(), requires_grad));
+  });
   m.def("_empty", [](const Shape& shape, nb::handle dtype, const std::string& device) {
     return out(empty(shape, required_dtype(dtype), parse_device(device)));
   });

@@ -78,6 +78,17 @@ int clear(PyObject* self) {
   return 0;
 }
 
+/// An object of `type`, a subclass or not, for a tensor that has none.
+PyObject* allocate_as(TensorRef t, PyTypeObject* type) noexcept {
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self == nullptr) return nullptr;
+  TensorObject* o = reinterpret_cast<TensorObject*>(self);
+  t->wrapper = self;
+  o->impl = t.leak();
+  o->weakrefs = nullptr;
+  return self;
+}
+
 /// Tensor(obj, dtype=None): as asarray; what a subclass constructs itself with.
 PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject *obj, *dtype = Py_None;
@@ -93,13 +104,7 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     TensorRef impl = asarray(obj, wanted, {});
     // An object of its own, also where the source already has one.
     if (impl->wrapper != nullptr) impl = detached(*impl);
-    PyObject* self = type->tp_alloc(type, 0);
-    if (self == nullptr) return nullptr;
-    TensorObject* o = reinterpret_cast<TensorObject*>(self);
-    impl->wrapper = self;
-    o->impl = impl.leak();
-    o->weakrefs = nullptr;
-    return self;
+    return allocate_as(std::move(impl), type);
   } catch (...) {
     return raise_current();
   }
@@ -162,6 +167,10 @@ PyObject* wrap(TensorRef t) noexcept {
   o->weakrefs = nullptr;
   o->impl = t.leak();
   return reinterpret_cast<PyObject*>(o);
+}
+
+PyObject* wrap_as(TensorRef t, PyTypeObject* type) noexcept {
+  return type == tensor_type ? wrap(std::move(t)) : allocate_as(std::move(t), type);
 }
 
 void track(PyObject* tensor) {

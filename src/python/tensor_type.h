@@ -7,6 +7,8 @@ namespace hyalite::python {
 
 /// Creates the type. Returns a new reference, null with an exception set.
 PyObject* make_tensor_type();
+/// As `wrap`, but an object of `type`, for a tensor that no Python object stands for yet.
+PyObject* wrap_as(TensorRef t, PyTypeObject* type) noexcept;
 /// Lets the garbage collector see a tensor that holds Python objects in hooks.
 void track(PyObject* tensor);
 

@@ -32,21 +32,22 @@ Span span_of(const TensorImpl& t) {
 
 /// The base of an ndarray over a tensor: it keeps the tensor, and hands out its bytes as they lie.
 struct MemoryObject {
-  PyObject_HEAD TensorImpl* tensor;
+  PyObject_HEAD Loan* loan;
 };
 
 void memory_dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
-  if (TensorImpl* t = reinterpret_cast<MemoryObject*>(self)->tensor; t != nullptr) t->release();
+  delete reinterpret_cast<MemoryObject*>(self)->loan;
   type->tp_free(self);
   Py_DECREF(type);
 }
 
 int memory_get_buffer(PyObject* self, Py_buffer* view, int flags) {
-  const TensorImpl& t = *reinterpret_cast<MemoryObject*>(self)->tensor;
+  const Loan& loan = *reinterpret_cast<MemoryObject*>(self)->loan;
+  const TensorImpl& t = loan.tensor();
   const Span span = span_of(t);
   std::byte* first = t.numel() == 0 ? &no_bytes : t.data() + span.low;
-  return PyBuffer_FillInfo(view, self, first, span.high - span.low, t.storage()->read_only() ? 1 : 0, flags);
+  return PyBuffer_FillInfo(view, self, first, span.high - span.low, loan.writable() ? 0 : 1, flags);
 }
 
 PyTypeObject* memory_type() {
@@ -66,8 +67,7 @@ PyTypeObject* memory_type() {
 Owned memory_of(TensorImpl* t) {
   PyTypeObject* type = memory_type();
   Owned memory(check(type->tp_alloc(type, 0)));
-  t->retain();
-  reinterpret_cast<MemoryObject*>(memory.get())->tensor = t;
+  reinterpret_cast<MemoryObject*>(memory.get())->loan = new Loan(TensorRef::share(t));
   return memory;
 }
 
@@ -102,7 +102,8 @@ Owned numpy_dtype(Dtype t) {
 
 /// What an export holds until it is released.
 struct Exported {
-  TensorRef tensor;
+  explicit Exported(TensorImpl* t) : loan(TensorRef::share(t)) {}
+  Loan loan;
   std::array<Py_ssize_t, 2 * max_rank> dims;
 };
 
@@ -141,9 +142,13 @@ void fill_view(PyObject* self, Py_buffer* view, int flags) {
     throw BufferError("buffer: the buffer protocol has no code for " + std::string(name(t->dtype())) +
                       "; write x.numpy()");
   }
-  const bool read_only = t->storage()->read_only();
-  if (wants(PyBUF_WRITABLE) && read_only) throw BufferError("buffer: the tensor is read-only");
-  auto e = std::make_unique<Exported>();
+  auto e = std::make_unique<Exported>(t);
+  const bool read_only = !e->loan.writable();
+  if (wants(PyBUF_WRITABLE) && read_only) {
+    throw BufferError(t->storage()->read_only() ? "buffer: the tensor is read-only"
+                                                : "buffer: a stride of 0 repeats elements, so the memory is read-only; "
+                                                  "write x.copy()");
+  }
   const int n = t->ndim();
   const std::int64_t size = static_cast<std::int64_t>(itemsize(t->dtype()));
   view->buf = t->numel() == 0 ? &no_bytes : t->data();
@@ -170,7 +175,6 @@ void fill_view(PyObject* self, Py_buffer* view, int flags) {
     view->shape = nullptr;
     if (n > 1) view->ndim = 1;
   }
-  e->tensor = TensorRef::share(t);
   view->internal = e.release();
   Py_INCREF(self);
   view->obj = self;

@@ -1,19 +1,104 @@
 /// Storage from the pool or borrowed.
 #include "tensor/storage.h"
 
+#include <algorithm>
 #include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <new>
+#include <utility>
 
 #include "tensor/location.h"
 
 namespace hyalite {
+
+/// Memory that others know too, as one storage sees it. Regions that overlap count their writes together: one of them
+/// has the count, the others follow it at a fixed distance.
+struct Region {
+  std::uintptr_t low, high;  // of all that follow it, for one that follows no other
+  std::uint32_t writes;      // the version; of a follower: what is added to that of the other
+  std::size_t users = 1;     // the storage, and the regions that follow
+  Region* into = nullptr;
+};
+
 namespace {
 
 // Small data lie behind their Storage, in one block of the pool.
 constexpr std::size_t header = (sizeof(Storage) + pool::alignment - 1) / pool::alignment * pool::alignment;
 constexpr std::size_t largest_inline = pool::largest_small - header;
 
+// Those that follow no other, by their first byte. Never destroyed: a storage may outlive static objects.
+std::mutex& regions_mutex = *new std::mutex;
+std::map<std::uintptr_t, Region*>& regions = *new std::map<std::uintptr_t, Region*>;
+
+/// The one with the count, and the distance to it.
+std::pair<Region*, std::uint32_t> counter_of(Region* r) noexcept {
+  std::uint32_t distance = 0;
+  for (; r->into != nullptr; r = r->into) distance += r->writes;
+  return {r, distance};
+}
+
+/// Lets the smaller follow the larger, which is returned.
+Region* merged(Region* a, Region* b) noexcept {
+  if (a->users < b->users) std::swap(a, b);
+  b->into = a;
+  b->writes -= a->writes;
+  ++a->users;
+  a->low = std::min(a->low, b->low);
+  a->high = std::max(a->high, b->high);
+  return a;
+}
+
 }  // namespace
+
+void Storage::join_region() {
+  if (bytes_ == 0) return;
+  const std::lock_guard lock(regions_mutex);
+  if (region_.load(std::memory_order_relaxed) != nullptr) return;
+  const auto low = reinterpret_cast<std::uintptr_t>(data_), high = low + bytes_;
+  auto joined = std::make_unique<Region>(low, high, version_.load(std::memory_order_relaxed));
+  auto at = regions.lower_bound(low);
+  if (at != regions.begin() && std::prev(at)->second->high > low) --at;
+  if (at == regions.end() || at->first >= high) {
+    regions.emplace(low, joined.get());
+  } else {
+    // What is borrowed anew has the version that its memory has.
+    if (borrowed_) joined->writes = at->second->writes;
+    Region* root = joined.get();
+    std::map<std::uintptr_t, Region*>::node_type place;
+    while (at != regions.end() && at->first < high) {
+      root = merged(root, at->second);
+      place = regions.extract(at++);
+    }
+    place.key() = root->low;
+    place.mapped() = root;
+    regions.insert(std::move(place));
+  }
+  region_.store(joined.release(), std::memory_order_release);
+}
+
+void Storage::leave_region() noexcept {
+  const std::lock_guard lock(regions_mutex);
+  Region* r = region_.load(std::memory_order_relaxed);
+  while (r != nullptr && --r->users == 0) {
+    Region* into = r->into;
+    if (into == nullptr) regions.erase(r->low);
+    delete r;
+    r = into;
+  }
+}
+
+std::uint32_t Storage::region_version() const noexcept {
+  const std::lock_guard lock(regions_mutex);
+  const auto [root, distance] = counter_of(region_.load(std::memory_order_relaxed));
+  return root->writes + distance;
+}
+
+void Storage::lend(bool writable) {
+  if (region_.load(std::memory_order_acquire) == nullptr) join_region();
+  if (writable) lent_.fetch_add(1, std::memory_order_relaxed);
+}
 
 Ref<Storage> Storage::allocate(std::size_t bytes) {
   const bool together = bytes <= largest_inline;
@@ -46,19 +131,28 @@ Ref<Storage> Storage::borrow(void* data, std::size_t bytes, bool read_only, void
   s->data_ = static_cast<std::byte*>(data);
   s->bytes_ = bytes;
   s->read_only_ = read_only;
+  s->borrowed_ = true;
+  Ref<Storage> storage = Ref<Storage>::adopt(s);
+  s->join_region();
   s->release_ = release;
   s->context_ = context;
-  return Ref<Storage>::adopt(s);
+  return storage;
 }
 
 void Storage::bump(Location writer) noexcept {
-  version_.fetch_add(1, std::memory_order_relaxed);
+  if (region_.load(std::memory_order_acquire) != nullptr) {
+    const std::lock_guard lock(regions_mutex);
+    ++counter_of(region_.load(std::memory_order_relaxed)).first->writes;
+  } else {
+    version_.fetch_add(1, std::memory_order_relaxed);
+  }
   if (writer.code == nullptr) return;
   release_location(writer_);
   writer_ = writer;
 }
 
 void Storage::destroy() noexcept {
+  if (region_.load(std::memory_order_relaxed) != nullptr) leave_region();
   release_location(writer_);
   if (release_ != nullptr) release_(context_);
   const std::size_t capacity = capacity_;

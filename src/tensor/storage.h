@@ -17,12 +17,15 @@ struct Location {
   std::int64_t position = 0;
 };
 
-/// One piece of memory. Views share it, and its version.
+struct Region;
+
+/// One piece of memory. Views share it, and its version; so do storages over memory that overlaps, where it is not all
+/// ours: two that were borrowed from one array, or one that was lent and borrowed back.
 class Storage {
  public:
   /// `bytes` from the pool. Throws OutOfMemory.
   static Ref<Storage> allocate(std::size_t bytes);
-  /// Memory of somebody else, released by release(context) when the last user goes.
+  /// Memory of somebody else, released by release(context) when the last user goes. Throws std::bad_alloc.
   static Ref<Storage> borrow(void* data, std::size_t bytes, bool read_only, void (*release)(void*), void* context);
 
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
@@ -38,7 +41,19 @@ class Storage {
   bool huge() const noexcept { return huge_; }
   bool zeroed() const noexcept { return zeroed_; }
 
-  std::uint32_t version() const noexcept { return version_.load(std::memory_order_relaxed); }
+  /// Memory of somebody else.
+  bool borrowed() const noexcept { return borrowed_; }
+  /// Whether somebody outside can write it without a version: it is borrowed, or lent to an array that is alive.
+  bool exposed() const noexcept { return borrowed_ || lent_.load(std::memory_order_relaxed) != 0; }
+  /// An export begins; `writable` ones count until they are given back. Throws std::bad_alloc.
+  void lend(bool writable);
+  void give_back() noexcept { lent_.fetch_sub(1, std::memory_order_relaxed); }
+
+  std::uint32_t version() const noexcept {
+    if (region_.load(std::memory_order_acquire) != nullptr) [[unlikely]]
+      return region_version();
+    return version_.load(std::memory_order_relaxed);
+  }
   /// Counts a write; its line is kept only when some node has saved this memory.
   void bump(Location writer) noexcept;
   void mark_saved() noexcept { saved_.store(true, std::memory_order_relaxed); }
@@ -48,6 +63,9 @@ class Storage {
  private:
   Storage() = default;
   void destroy() noexcept;
+  void join_region();
+  void leave_region() noexcept;
+  std::uint32_t region_version() const noexcept;
 
   std::atomic<std::uint32_t> refs_{1};
   std::atomic<std::uint32_t> version_{0};
@@ -56,11 +74,14 @@ class Storage {
   std::size_t capacity_ = 0;  // of the pool's block; 0 when borrowed
   std::atomic<bool> saved_{false};
   bool read_only_ = false;
+  bool borrowed_ = false;
   bool inline_ = false;  // data and object share one block
   bool hit_ = false, huge_ = false, zeroed_ = false;
   void (*release_)(void*) = nullptr;
   void* context_ = nullptr;
   Location writer_;
+  std::atomic<Region*> region_{nullptr};  // of memory that others know too: it has the version then
+  std::atomic<std::uint32_t> lent_{0};
 };
 
 }  // namespace hyalite
