@@ -46,6 +46,7 @@ _Operand: TypeAlias = Tensor | _Scalar | _SupportsArray
 FIELD_TYPES = {"float": "float", "int": "int", "bool": "_Bool", "dtype": "_DtypeLike", "ints": "_Ints", "axes": "_Ints"}
 
 PARAMETERS = {
+    "args": "Any",
     "argnums": "_Ints",
     "allow_unused": "_Bool",
     "arrays": "Iterable[Tensor]",
@@ -56,6 +57,7 @@ PARAMETERS = {
     "check": "_Bool",
     "concat.axis": "int | None",
     "copy": "_Bool | None",
+    "ctx": "Any",
     "astype.copy": "_Bool",
     "create_graph": "_Bool",
     "destination": "_Ints",
@@ -74,10 +76,12 @@ PARAMETERS = {
     "gradient": "Tensor | None",
     "source.gradient": "int | None",
     "gradients": "Tensor | Sequence[Tensor | None] | None",
+    "Function.backward.gradients": "Any",
     "has_aux": "_Bool",
     "inputs": "Tensor | Sequence[Tensor]",
     "hook": "Callable[[Tensor], Tensor | None]",
     "k": "int",
+    "kwargs": "Any",
     "kind": "str | _Dtype | tuple[str | _Dtype, ...]",
     "language": "str",
     "mode": "_Bool",
@@ -119,12 +123,15 @@ PARAMETERS = {
 
 RESULTS = {
     "about": "_Record",
+    "apply": "Any",
     "backward": "None",
     "broadcast_arrays": "tuple[Tensor, ...]",
     "broadcast_shapes": "tuple[int, ...]",
     "can_cast": "_Bool",
     "data_ptr": "int",
     "dict": "_Record",
+    "forward": "Any",
+    "Function.backward": "Any",
     "get_num_threads": "int",
     "grad": "Callable[..., Any]",
     "gradients": "tuple[Tensor, ...]",
@@ -233,7 +240,7 @@ def doc(thing, indent):
 
 
 def parameter_type(function, parameter):
-    for key in (f"{function}.{parameter.name}", parameter.name):
+    for key in (f"{function}.{parameter.name}", f"{function.split('.')[-1]}.{parameter.name}", parameter.name):
         if key in PARAMETERS:
             return PARAMETERS[key]
     raise SystemExit(f"generate_stubs.py: no type for {function}.{parameter.name}; add it to PARAMETERS")
@@ -255,18 +262,19 @@ def is_op(thing):
     return type(thing).__name__ == "OpFunction"
 
 
-def declaration(name, thing, indent=0, method=False):
+def declaration(name, thing, indent=0, method=False, owner=""):
     """A function or method as the stub declares it."""
+    full = f"{owner}.{name}" if owner else name
     signature = inspect.signature(thing)
     typed = op_types(name) if is_op(thing) else {}
-    result = op_result(name) if is_op(thing) else RESULTS.get(name, "Tensor")
+    result = op_result(name) if is_op(thing) else RESULTS.get(full, RESULTS.get(name, "Tensor"))
     parts, seen_star = [], False
     parameters = list(signature.parameters.values())
     for i, p in enumerate(parameters):
         if method and i == 0:
             text = "self"
         else:
-            text = f"{p.name}: {typed[p.name] if p.name in typed else parameter_type(name, p)}"
+            text = f"{p.name}: {typed[p.name] if p.name in typed else parameter_type(full, p)}"
             if p.default is not p.empty:
                 none = p.default is None and "None" not in text and text.split(": ")[1] not in ("Any", "object")
                 text += f"{' | None' if none else ''} = {p.default!r}"
@@ -327,6 +335,10 @@ def class_text(name, cls, bases="", more=()):
             lines.append(special(key))
         elif key.startswith("_"):
             continue
+        elif isinstance(thing, (staticmethod, classmethod)):
+            lines.append(f"    @{type(thing).__name__}")
+            lines.append(declaration(key, thing.__func__, 4, isinstance(thing, classmethod), name))
+            lines[-1] = lines[-1].replace("(self", "(cls")
         elif isinstance(thing, (property, types.GetSetDescriptorType)):
             lines.append(property_text(key, thing, cls is hl.Tensor and key in WRITABLE))
         elif hasattr(thing, "__nb_signature__"):

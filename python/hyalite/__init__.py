@@ -17,10 +17,10 @@ from ._C import (
 
 _C._check_threads()
 
-from . import _autograd, _creation, _dtypes, _functions, _modes, _system  # noqa: E402
+from . import _autograd, _creation, _dtypes, _function, _functions, _modes, _system  # noqa: E402
 
 globals().update({name: getattr(_C, name) for name in _C._op_names()})
-for _module in (_dtypes, _creation, _functions, _modes, _autograd, _system):
+for _module in (_dtypes, _creation, _functions, _modes, _autograd, _function, _system):
     globals().update({name: getattr(_module, name) for name in _module.__all__})
 for _name in ("astype", "reshape", "expand_dims", "squeeze"):
     setattr(Tensor, _name, getattr(_functions, _name))

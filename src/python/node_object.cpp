@@ -28,6 +28,7 @@ nb::tuple next_functions(const PyNode& n) {
 }  // namespace
 
 PyObject* node_object(NodeRef node) { return nb::cast(PyNode{std::move(node)}).release().ptr(); }
+NodeRef node_of(nb::handle object) { return nb::cast<PyNode&>(object).node; }
 PyObject* hook_handle(const HookPlace& place) { return nb::cast(PyHandle{place}).release().ptr(); }
 
 void bind_nodes(nb::module_& m) {

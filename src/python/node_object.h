@@ -9,6 +9,7 @@
 namespace hyalite::python {
 
 PyObject* node_object(NodeRef node);
+NodeRef node_of(nanobind::handle object);
 PyObject* hook_handle(const HookPlace& place);
 void bind_nodes(nanobind::module_& m);
 

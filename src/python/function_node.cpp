@@ -1,0 +1,97 @@
+/// Calls into Python from a walk of the graph.
+#include "python/function_node.h"
+
+#include <cstring>
+
+#include "python/node_object.h"
+#include "tensor/location.h"
+
+namespace hyalite::python {
+namespace {
+
+/// A walk may come from a thread that does not hold the GIL.
+class Gil {
+ public:
+  Gil() : state_(PyGILState_Ensure()) {}
+  ~Gil() { PyGILState_Release(state_); }
+  Gil(const Gil&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+/// The line of the caller that called into this package.
+Location user_line() {
+  Owned frame(Owned::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame())));
+  while (frame) {
+    PyFrameObject* f = reinterpret_cast<PyFrameObject*>(frame.get());
+    const Owned globals(PyFrame_GetGlobals(f));
+    PyObject* module = PyDict_GetItemString(globals.get(), "__name__");  // borrowed
+    const char* name = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+    if (name == nullptr || std::strncmp(name, "hyalite.", 8) != 0) return {PyFrame_GetCode(f), PyFrame_GetLasti(f)};
+    frame = Owned(reinterpret_cast<PyObject*>(PyFrame_GetBack(f)));
+  }
+  return {};
+}
+
+PyObject* object_or_none(const Tensor& t) {
+  if (!t) return Py_NewRef(Py_None);
+  return check(wrap(TensorRef::share(t.impl())));
+}
+
+}  // namespace
+
+Ref<FunctionNode> FunctionNode::make(std::string name, std::vector<Edge> edges, int outputs, bool saves,
+                                     PyObject* callback, PyObject* release) {
+  FunctionNode* n = new FunctionNode();
+  Ref<FunctionNode> node = Ref<FunctionNode>::adopt(n);
+  n->name_ = std::move(name);
+  n->outputs_ = outputs;
+  n->saves_ = saves;
+  n->callback_ = Py_NewRef(callback);
+  n->release_ = Py_NewRef(release);
+  n->location_ = user_line();
+  n->set_edge_count(static_cast<int>(edges.size()));
+  for (std::size_t i = 0; i < edges.size(); ++i) n->next()[i] = std::move(edges[i]);
+  return node;
+}
+
+void FunctionNode::deallocate() noexcept {
+  if (Py_IsInitialized()) {
+    const Gil gil;
+    Py_CLEAR(callback_);
+    Py_CLEAR(release_);
+  }
+  delete this;
+}
+
+void FunctionNode::release_saved() noexcept {
+  if (!Py_IsInitialized()) return;
+  const Gil gil;
+  const Owned done(PyObject_CallNoArgs(release_));
+  if (!done) PyErr_Clear();  // it only drops references
+}
+
+void FunctionNode::backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
+                            std::span<Tensor> result) {
+  const Gil gil;
+  const Owned in(check(PyTuple_New(static_cast<Py_ssize_t>(grads.size()))));
+  for (std::size_t k = 0; k < grads.size(); ++k) {
+    PyTuple_SET_ITEM(in.get(), static_cast<Py_ssize_t>(k), object_or_none(grads[k]));
+  }
+  const Owned flags(check(PyTuple_New(static_cast<Py_ssize_t>(result.size()))));
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const bool want = next()[i].node && (wanted >> (i & 63) & 1) != 0;
+    PyTuple_SET_ITEM(flags.get(), static_cast<Py_ssize_t>(i), Py_NewRef(want ? Py_True : Py_False));
+  }
+  const Owned node(check(node_object(NodeRef::share(this))));
+  const Owned out(check(PyObject_CallFunctionObjArgs(callback_, node.get(), in.get(), flags.get(),
+                                                     create_graph ? Py_True : Py_False, nullptr)));
+  const Owned list(check(PySequence_Fast(out.get(), "a list of gradients")));
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    PyObject* g = PySequence_Fast_GET_ITEM(list.get(), static_cast<Py_ssize_t>(i));
+    if (g != Py_None && (wanted >> (i & 63) & 1) != 0) result[i] = Tensor::share(impl_of(g));
+  }
+}
+
+}  // namespace hyalite::python

@@ -1,0 +1,31 @@
+/// A node whose gradient is computed by a Python function: hl.Function and hl.checkpoint.
+#pragma once
+
+#include "python/tensor_object.h"
+#include "record/autograd_meta.h"
+
+namespace hyalite::python {
+
+/// Calls `callback(node, grads, wanted, create_graph)`, which gives a gradient or None for each edge.
+class FunctionNode final : public Node {
+ public:
+  /// `callback` and `release` are kept; the line is that of the first caller outside this package.
+  static Ref<FunctionNode> make(std::string name, std::vector<Edge> edges, int outputs, bool saves, PyObject* callback,
+                                PyObject* release);
+  std::string name() const override { return name_; }
+  void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
+                std::span<Tensor> result) override;
+  bool saves_values() const { return saves_; }
+  void release_saved() noexcept override;
+  int outputs() const override { return outputs_; }
+
+ private:
+  void deallocate() noexcept override;
+  std::string name_;
+  int outputs_ = 1;
+  bool saves_ = false;
+  PyObject* callback_ = nullptr;
+  PyObject* release_ = nullptr;
+};
+
+}  // namespace hyalite::python
