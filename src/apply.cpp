@@ -1,6 +1,8 @@
 /// The path of every op, and the few helpers gradients need beside the ops.
 #include "apply.h"
 
+#include <optional>
+
 #include "compute/backend.h"
 #include "tensor/context.h"
 #include "validate/guard.h"
@@ -17,7 +19,7 @@ inline bool any_wants_grad(const Call& c) {
 }
 
 /// A view of operand 0. Strides that allow none are made row-major by a recorded copy first.
-TensorRef make_view(const Call& c, const Validated& v, Context& ctx) {
+TensorRef make_view(const Call& c, const Validated& v) {
   TensorImpl& x = *c.in[0].tensor;
   ViewSpec spec;
   if (!c.op.view(c, spec)) {
@@ -29,7 +31,7 @@ TensorRef make_view(const Call& c, const Validated& v, Context& ctx) {
   TensorRef view = TensorImpl::make(v.out_dtype(), x.device(), spec.shape, spec.strides, x.storage_ref(),
                                     x.offset() * scale + spec.offset);
   static const Attrs no_attrs;  // real and imag have none
-  if (ctx.grad_mode && is_differentiable(x.dtype())) set_view(*view, x, c.op, c.attrs != nullptr ? *c.attrs : no_attrs);
+  if (is_differentiable(x.dtype())) set_view(*view, x, c.op, c.attrs != nullptr ? *c.attrs : no_attrs);
   return view;
 }
 
@@ -49,7 +51,7 @@ Outputs compute(R rec, Context& ctx, const Call& c, const Validated& v, TensorIm
   switch (c.op.schema.primitive) {
     case Primitive::view: {
       if constexpr (R::on) r->begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
-      Outputs o{make_view(c, v, ctx), {}};
+      Outputs o{make_view(c, v), {}};
       if constexpr (R::on) r->stop();
       if constexpr (R::on) r->end("view", {{"copies", "0"}}, "only shape and strides change");
       return o;
@@ -99,6 +101,16 @@ template <class R>
 Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
   if (target != nullptr) check_in_place(*target);
   const Validated v = SchemaGuard::check(rec, c, target);
+  // What a write overwrites has no gradient any more, whatever was written: that is recorded too.
+  const bool written = target != nullptr && ctx.grad_mode && write_wants_grad(*target);
+  const bool wanted = written || (ctx.grad_mode && any_wants_grad(c));
+  const bool recorded = wanted && (c.op.has_gradient || written);
+  std::optional<InPlaceRecord> in_place;
+  if (recorded && target != nullptr) [[unlikely]] {
+    if constexpr (R::on) rec.r.begin(Phase::record, Who::op, Who::autograd, StepKind::lazy);
+    in_place.emplace(c, *target, v.dtype());
+    if constexpr (R::on) report_node(rec.r, c, &in_place->node(), wanted);
+  }
   const Outputs o = compute(rec, ctx, c, v, target);
   if constexpr (R::on) {
     rec.r.begin(Phase::compute, Who::backend, Who::op, StepKind::result);
@@ -114,22 +126,20 @@ Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
     Storage& s = *target->storage();
     s.bump(s.saved() ? capture_location() : Location{});
   }
-  const bool written = target != nullptr && ctx.grad_mode && wants_grad(*target);
-  const bool wanted = written || (ctx.grad_mode && any_wants_grad(c));
-  // What a write overwrites has no gradient any more, whatever was written: that is recorded too.
-  Node* node = nullptr;
-  if constexpr (R::on) rec.r.begin(Phase::record, Who::op, Who::autograd, StepKind::lazy);
-  if (wanted && (c.op.has_gradient || written)) [[unlikely]] {
-    if (target != nullptr) {
-      node = record_in_place(c, *target, v.dtype());
-    } else {
+  NodeRef node;
+  if (in_place) {
+    in_place->commit();
+    node = NodeRef::share(&in_place->node());
+  } else {
+    if constexpr (R::on) rec.r.begin(Phase::record, Who::op, Who::autograd, StepKind::lazy);
+    if (recorded) [[unlikely]] {
       const TensorRef outputs[] = {o.first, o.second};
       node = record(c, {outputs, static_cast<std::size_t>(c.op.outputs)}, v.dtype());
     }
+    if constexpr (R::on) report_node(rec.r, c, node.get(), wanted);
   }
   if constexpr (R::on) {
-    report_node(rec.r, c, node, wanted);
-    report_result(rec.r, c, *o.first, node != nullptr);
+    report_result(rec.r, c, *o.first, static_cast<bool>(node));
     rec.r.begin(Phase::result, Who::op, Who::binding, StepKind::result);
     rec.r.stop();
     rec.r.end("TensorImpl handle", {{"copies", "0"}}, "a count goes up, no data moves");
@@ -249,7 +259,7 @@ Tensor copy_of(const Tensor& t) { return Tensor::adopt(clone(*t.impl()).leak());
 
 Tensor follow(const Tensor& t, const std::shared_ptr<const ViewChain>& chain) {
   Tensor r = t;
-  for (const ViewStep& s : chain->steps) r = apply_one(*s.op, r, s.attrs);
+  for (const ViewStep* s : chain->steps()) r = apply_one(*s->op, r, s->attrs);
   return r;
 }
 

@@ -1,6 +1,7 @@
 /// One table entry an op: everything the engine knows about it at run time, filled from the op list.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <string>
@@ -74,6 +75,12 @@ struct OpInfo {
   /// The gradient for operand i as recorded ops.
   Tensor (*gradient)(const GradientCall&, int i) = nullptr;
   bool has_gradient = false;
+  /// Whether some gradient reads that of output k.
+  bool passes_gradient(int k) const {
+    if (outputs == 1) return true;
+    const std::uint32_t leaf = k == 0 ? 1u : std::uint32_t{1} << (arity + 3);
+    return std::ranges::any_of(reads, [&](const GradientReads& r) { return (r.reads & leaf) != 0; });
+  }
   bool needs_shapes = false;  ///< gradients ask for the operands' shapes
 
   std::string_view name() const { return schema.name; }

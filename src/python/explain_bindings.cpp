@@ -74,7 +74,7 @@ std::string graph_json(nb::handle result) {
     format::JsonObject object;
     object.number("id", static_cast<double>(id++)).text("name", node->name());
     if (const auto* leaf = dynamic_cast<const AccumulateGrad*>(node.get())) {
-      if (const TensorImpl* t = leaf->leaf()) {
+      if (const TensorRef t = leaf->leaf()) {
         object.text("where", std::string(name(t->dtype())) + " " + to_string(t->shape()));
       }
     } else if (const std::string where = describe(node->location()); !where.empty()) {

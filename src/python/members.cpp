@@ -75,6 +75,12 @@ int set_grad(PyObject* self, PyObject* value, void*) {
     PyErr_SetString(PyExc_TypeError, "grad must be None or a tensor of the same shape and dtype");
     return -1;
   }
+  for (const TensorImpl* at = impl_of(value); at != nullptr;
+       at = at->autograd != nullptr ? at->autograd->grad.get() : nullptr) {
+    if (at != t) continue;
+    PyErr_SetString(PyExc_ValueError, "grad: a tensor cannot hold itself as its gradient; write x.grad = value.copy()");
+    return -1;
+  }
   meta_of(*t).grad = TensorRef::share(impl_of(value));
   return 0;
 }

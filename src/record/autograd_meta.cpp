@@ -2,6 +2,7 @@
 #include "record/autograd_meta.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "apply.h"
 #include "tensor/context.h"
@@ -19,8 +20,6 @@ const bool installed = [] {
   return true;
 }();
 
-std::shared_ptr<HookList> hooks_of(TensorImpl& t) { return t.autograd != nullptr ? t.autograd->hooks : nullptr; }
-
 /// The base that `t` is a view of, itself for others.
 TensorImpl& base_of(TensorImpl& t) { return t.autograd != nullptr && t.autograd->base ? *t.autograd->base : t; }
 
@@ -29,20 +28,40 @@ void regenerate(TensorImpl& view) {
   AutogradMeta& m = *view.autograd;
   AutogradMeta& base = meta_of(*m.base);
   if (m.base_history == base.history) return;
+  // Whoever asks first makes the nodes, so they belong to no program that is being explained.
   const ScopedSet<bool> recording(context().grad_mode, true);
-  Tensor t = Tensor::share(m.base.get());
-  for (const ViewStep& s : m.chain->steps) t = apply_one(*s.op, t, s.attrs);
+  const ScopedSet<Recorder*> hidden(context().recorder, nullptr);
+  const Tensor t = follow(Tensor::share(m.base.get()), m.chain);
+  m.hooks.reset();  // they stay with the nodes of the old value
   m.grad_fn = t.impl()->autograd != nullptr ? t.impl()->autograd->grad_fn : NodeRef();
   m.output = 0;
   m.base_history = base.history;
   view.requires_grad = view.requires_grad || t.impl()->requires_grad;
-  if (m.hooks && m.grad_fn) {
-    m.grad_fn->hooks.resize(1);
-    m.grad_fn->hooks[0] = m.hooks;
-  }
 }
 
 }  // namespace
+
+ViewChain::~ViewChain() {
+  // One after the other: a chain of a million views must not recurse.
+  std::shared_ptr<const ViewChain> next = std::move(before);
+  while (next && next.use_count() == 1) {
+    std::shared_ptr<const ViewChain> after = std::move(const_cast<ViewChain&>(*next).before);
+    next = std::move(after);
+  }
+}
+
+std::vector<const ViewStep*> ViewChain::steps() const {
+  std::vector<const ViewStep*> all;
+  for (const ViewChain* c = this; c != nullptr; c = c->before.get()) all.push_back(&c->step);
+  std::ranges::reverse(all);
+  return all;
+}
+
+std::shared_ptr<const ViewChain> chain_after(ViewStep first, const ViewChain& rest) {
+  auto chain = std::make_shared<const ViewChain>(std::move(first), nullptr);
+  for (const ViewStep* s : rest.steps()) chain = std::make_shared<const ViewChain>(*s, std::move(chain));
+  return chain;
+}
 
 bool wants_grad_slowly(TensorImpl& t) {
   grad_fn(t);
@@ -50,8 +69,13 @@ bool wants_grad_slowly(TensorImpl& t) {
 }
 
 AutogradMeta& meta_of(TensorImpl& t) {
-  if (t.autograd == nullptr) t.autograd = new (pool::allocate(sizeof(AutogradMeta)).data) AutogradMeta();
-  return *t.autograd;
+  const std::atomic_ref<AutogradMeta*> place(t.autograd);
+  AutogradMeta* m = place.load(std::memory_order_acquire);
+  if (m != nullptr) return *m;
+  AutogradMeta* fresh = new (pool::allocate(sizeof(AutogradMeta)).data) AutogradMeta();
+  if (place.compare_exchange_strong(m, fresh, std::memory_order_acq_rel)) return *fresh;
+  destroy_autograd_meta(fresh);  // another thread was first
+  return *m;
 }
 
 NodeRef grad_fn(TensorImpl& t) {
@@ -65,12 +89,7 @@ bool is_leaf(TensorImpl& t) { return !grad_fn(t); }
 Edge gradient_edge(TensorImpl& t) {
   const NodeRef node = grad_fn(t);
   if (node) return {node, t.autograd->output};
-  Ref<AccumulateGrad> leaf = AccumulateGrad::make(&t);
-  if (const auto hooks = hooks_of(t)) {
-    leaf->hooks.resize(1);
-    leaf->hooks[0] = hooks;
-  }
-  return {NodeRef::adopt(leaf.leak()), 0};
+  return {NodeRef::adopt(AccumulateGrad::make(t).leak()), 0};
 }
 
 void set_requires_grad(TensorImpl& t, bool on) {
@@ -97,25 +116,23 @@ void set_history(TensorImpl& out, NodeRef node, std::uint32_t output) {
 void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, const Attrs& attrs) {
   AutogradMeta& m = meta_of(view);
   TensorImpl& base = base_of(source);
-  auto chain = std::make_shared<ViewChain>();
-  if (&base != &source) chain->steps = source.autograd->chain->steps;
-  chain->steps.push_back({&op, attrs});
+  m.chain =
+      std::make_shared<const ViewChain>(ViewStep{&op, attrs}, &base != &source ? source.autograd->chain : nullptr);
   m.base = TensorRef::share(&base);
-  m.chain = std::move(chain);
   m.base_history = meta_of(base).history;
 }
 
-Node* record(const Call& call, std::span<const TensorRef> outputs, Dtype computed) {
+NodeRef record(const Call& call, std::span<const TensorRef> outputs, Dtype computed) {
   const auto differentiable = [](const TensorRef& o) { return is_differentiable(o->dtype()); };
-  if (std::ranges::none_of(outputs, differentiable)) return nullptr;
-  const Ref<OpNode> node = OpNode::make(call, outputs, computed);
+  if (std::ranges::none_of(outputs, differentiable)) return {};
+  NodeRef node = NodeRef::adopt(OpNode::make(call, outputs, computed).leak());
   for (std::size_t k = 0; k < outputs.size(); ++k) {
-    // An integer or boolean output has no gradient, and one whose op has none neither.
-    if (is_differentiable(outputs[k]->dtype())) {
-      set_history(*outputs[k], NodeRef::share(node.get()), static_cast<std::uint32_t>(k));
+    // An integer or boolean output has no gradient, and one whose gradient nobody reads neither.
+    if (is_differentiable(outputs[k]->dtype()) && call.op.passes_gradient(static_cast<int>(k))) {
+      set_history(*outputs[k], node, static_cast<std::uint32_t>(k));
     }
   }
-  return node.get();
+  return node;
 }
 
 void check_in_place(TensorImpl& target) {
@@ -132,40 +149,51 @@ void check_in_place(TensorImpl& target) {
   }
 }
 
-Node* record_in_place(const Call& call, TensorImpl& target, Dtype computed) {
-  TensorImpl& base = base_of(target);
+bool write_wants_grad(TensorImpl& target) { return wants_grad(target) || wants_grad(base_of(target)); }
+
+InPlaceRecord::InPlaceRecord(const Call& call, TensorImpl& target, Dtype computed)
+    : target_(target), base_(base_of(target)) {
   const TensorRef handle = TensorRef::share(&target);
-  // The op's edges are those of the operands as they were, so its node is made before the target is rebased.
-  const Ref<OpNode> node = OpNode::make(call, {&handle, 1}, computed, target.storage());
-  if (&base == &target) {
-    set_history(target, NodeRef::adopt(Ref<OpNode>(node).leak()), 0);
-    ++meta_of(target).history;
-    meta_of(target).hooks.reset();  // they stay with the node of the value they were hung on
-    return node.get();
+  Writing writing{target.storage(), 0};
+  const bool view = &base_ != &target_;
+  if (view && wants_grad(base_)) {
+    for (std::size_t i = 0; i < call.in.size(); ++i) {
+      if (call.in[i].tensor == &target) writing.through |= std::uint64_t{1} << i;
+    }
   }
-  std::uint64_t targets = 0;
-  for (std::size_t i = 0; i < call.in.size(); ++i) {
-    if (call.in[i].tensor == &target) targets |= std::uint64_t{1} << i;
+  // The op's edges are those of the operands as they are, and what it reads of them is saved now.
+  Ref<OpNode> node = OpNode::make(call, {&handle, 1}, computed, writing);
+  if (view) {
+    Edge old = wants_grad(base_) ? gradient_edge(base_) : Edge();
+    node_ = NodeRef::adopt(ViewWriteNode::make(std::move(node), std::move(old), base_, target.autograd->chain,
+                                               writing.through, target.shape())
+                               .leak());
+  } else {
+    node_ = NodeRef::adopt(node.leak());
   }
-  Edge old = base.requires_grad ? gradient_edge(base) : Edge();
-  const Ref<ViewWriteNode> written =
-      ViewWriteNode::make(node, std::move(old), base, target.autograd->chain, targets, target.shape());
-  set_history(base, NodeRef::share(written.get()), 0);
-  ++meta_of(base).history;
-  meta_of(base).hooks.reset();
-  target.requires_grad = true;
-  return written.get();
+  meta_of(base_);
+}
+
+void InPlaceRecord::commit() noexcept {
+  AutogradMeta& m = *base_.autograd;
+  m.grad_fn = node_;
+  m.output = 0;
+  ++m.history;
+  m.hooks.reset();  // they stay with the node of the value they were hung on
+  base_.requires_grad = true;
+  target_.requires_grad = true;
 }
 
 HookPlace add_hook(TensorImpl& t, std::function<Tensor(const Tensor&)> hook, void* owner) {
   static std::atomic<std::uint64_t> next{1};
+  const NodeRef made = grad_fn(t);  // first: a view whose base was written gets a new one
   AutogradMeta& m = meta_of(t);
   if (!m.hooks) m.hooks = std::make_shared<HookList>();
   const std::uint64_t id = next.fetch_add(1, std::memory_order_relaxed);
   m.hooks->hooks.push_back({id, std::move(hook), owner});
   Node* node = m.accumulator.get();
   std::uint32_t output = 0;
-  if (const NodeRef made = grad_fn(t)) {
+  if (made) {
     node = made.get();
     output = m.output;
   }

@@ -13,9 +13,19 @@ struct ViewStep {
   const OpInfo* op;
   Attrs attrs;
 };
+/// The last step, and the chain of those before it, which views of one parent share.
 struct ViewChain {
-  std::vector<ViewStep> steps;
+  ViewStep step;
+  std::shared_ptr<const ViewChain> before;
+
+  ViewChain(ViewStep s, std::shared_ptr<const ViewChain> b) : step(std::move(s)), before(std::move(b)) {}
+  ViewChain(const ViewChain&) = delete;
+  ~ViewChain();
+  /// From the base on.
+  std::vector<const ViewStep*> steps() const;
 };
+/// `first`, then the steps of `rest`.
+std::shared_ptr<const ViewChain> chain_after(ViewStep first, const ViewChain& rest);
 
 struct AutogradMeta {
   AutogradMeta() = default;
@@ -29,7 +39,7 @@ struct AutogradMeta {
   std::uint32_t output = 0;         ///< of grad_fn
   Ref<AccumulateGrad> accumulator;  ///< of a leaf that some op has used
   std::shared_ptr<HookList> hooks;
-  // A view of a tensor that can be written in place:
+  // A view of a tensor that can be written in place, whatever mode it was made in:
   TensorRef base;
   std::shared_ptr<const ViewChain> chain;
   std::uint64_t base_history = 0;  ///< of the base when grad_fn was made
@@ -52,13 +62,28 @@ void set_history(TensorImpl& out, NodeRef node, std::uint32_t output);
 /// Remembers that `view` was made from `source` by `op`.
 void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, const Attrs& attrs);
 
-/// Records a call that was just computed, and gives its node, which the history now holds: null where no output has a
-/// gradient. Only called when an operand, or an in-place target, requires grad.
-Node* record(const Call& call, std::span<const TensorRef> outputs, Dtype computed);
-/// The same for an op that wrote `target`: rebases its history, and that of the base it is a view of.
-Node* record_in_place(const Call& call, TensorImpl& target, Dtype computed);
+/// Records a call that was just computed, and gives its node: null where no output has a gradient. Only called when an
+/// operand requires grad.
+NodeRef record(const Call& call, std::span<const TensorRef> outputs, Dtype computed);
 /// Refuses, before anything is written, in-place writes that autograd cannot follow.
 void check_in_place(TensorImpl& target);
+/// Whether a write of `target` changes what somebody's gradient flows through: its own value, or that of its base.
+bool write_wants_grad(TensorImpl& target);
+
+/// The record of an op that is about to write `target`. Everything that can fail is done here, before the write: the
+/// node is made, and what it needs of the old value is copied.
+class InPlaceRecord {
+ public:
+  InPlaceRecord(const Call& call, TensorImpl& target, Dtype computed);
+  /// After the write: the target, and the base it is a view of, continue from the node.
+  void commit() noexcept;
+  Node& node() const { return *node_; }
+
+ private:
+  TensorImpl& target_;
+  TensorImpl& base_;
+  NodeRef node_;
+};
 
 /// Where a hook hangs, without keeping it alive.
 struct HookPlace {
@@ -76,7 +101,10 @@ struct BackwardOptions {
   bool retain_graph = false;
   bool create_graph = false;
 };
-/// Gradients of the weighted sum of `roots`. With `inputs` they are returned, else added to the leaves' grad.
+/// Adds `gradients[i]` to the grad of `tensors[i]`, of all or, if that fails, of none.
+void accumulate(std::span<const TensorRef> tensors, std::vector<Tensor> gradients, bool create_graph);
+/// Gradients of the weighted sum of `roots`. With `inputs` they are returned, each a tensor of its own, else added to
+/// the leaves' grad. If it fails, graph and gradients are as they were, and it can be called again.
 std::vector<Tensor> run_backward(std::span<const Tensor> roots, std::span<const Tensor> gradients,
                                  std::span<const Tensor> inputs, BackwardOptions options);
 

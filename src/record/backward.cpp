@@ -1,8 +1,11 @@
 /// Walks the graph from the roots, later nodes first, without recursion.
+#include <mutex>
 #include <queue>
 #include <unordered_map>
 
 #include "apply.h"
+#include "compute/blocking.h"
+#include "explain/recorder.h"
 #include "record/autograd_meta.h"
 #include "tensor/context.h"
 
@@ -18,6 +21,75 @@ struct Pending {
 struct Later {
   bool operator()(const Node* a, const Node* b) const { return a->sequence() < b->sequence(); }
 };
+
+/// A walk's presence on its nodes: of several walks one uses up what a node saved, the others are refused before they
+/// compute anything, and nobody frees what another reads. A walk that fails leaves all as it was.
+class WalkClaim {
+ public:
+  WalkClaim(std::vector<Node*> nodes, bool uses_up) : nodes_(std::move(nodes)), uses_up_(uses_up) {
+    const std::lock_guard lock(mutex_);
+    for (const Node* node : nodes_) {
+      if (node->walkers.used_up || node->walkers.claimed) refuse(*node);
+    }
+    for (Node* node : nodes_) {
+      if (uses_up_) {
+        node->walkers.claimed = true;
+      } else {
+        ++node->walkers.sharing;
+      }
+    }
+  }
+  ~WalkClaim() { leave(false); }
+  WalkClaim(const WalkClaim&) = delete;
+  /// The walk has come to its end.
+  void finish() noexcept { leave(true); }
+
+ private:
+  [[noreturn]] static void refuse(const Node& node) {
+    throw AutogradError(node.walkers.used_up
+                            ? node.name() +
+                                  " has been walked before and its saved tensors are gone; call the first "
+                                  "backward(retain_graph=True)"
+                            : node.name() +
+                                  " is being walked by another backward(), which uses its saved tensors up; call "
+                                  "backward(retain_graph=True) in both",
+                        {{"node", node.name()}});
+  }
+
+  void leave(bool finished) noexcept {
+    const std::vector<Node*> nodes = std::exchange(nodes_, {});
+    std::vector<bool> free(nodes.size());
+    {
+      const std::lock_guard lock(mutex_);
+      for (std::size_t i = 0; i < nodes.size(); ++i) {
+        Node::Walkers& w = nodes[i]->walkers;
+        if (uses_up_) {
+          w.claimed = false;
+          w.used_up = finished;
+        } else {
+          --w.sharing;
+        }
+        free[i] = w.used_up && w.sharing == 0;
+      }
+    }
+    // Outside the lock: what goes may run the front end's code.
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (free[i]) nodes[i]->release_saved();
+    }
+  }
+
+  static std::mutex mutex_;  // held for bookkeeping only
+  std::vector<Node*> nodes_;
+  bool uses_up_;
+};
+std::mutex WalkClaim::mutex_;
+
+/// A tensor that nobody else has, so that adding to it reaches no other owner.
+Tensor own(Tensor g, bool create_graph) {
+  const TensorImpl& t = *g.impl();
+  if (t.users() == 1 && t.storage()->users() == 1 && t.contiguous() && !t.storage()->exposed()) return g;
+  return create_graph ? positive(g) : copy_of(g);
+}
 
 class Walk {
  public:
@@ -41,22 +113,36 @@ class Walk {
       if (p.waiting == 0) ready_.push(node);
     }
     result_.resize(captured_.size());
+    WalkClaim claim(saving_nodes(), !options_.retain_graph);
     const ScopedSet<bool> mode(context().grad_mode, options_.create_graph);
     while (!ready_.empty()) {
       Node* node = ready_.top();
       ready_.pop();
       visit(*node);
     }
+    for (Tensor& g : result_) {
+      if (g) g = own(std::move(g), options_.create_graph);
+    }
+    accumulate(leaves_, std::move(arrived_), options_.create_graph);
+    claim.finish();
     return std::move(result_);
   }
 
  private:
   void seed(const Edge& e, const Tensor& gradient) { collect(pending_[e.node.get()], e, gradient); }
 
-  void collect(Pending& p, const Edge& e, const Tensor& g) {
+  void collect(Pending& p, const Edge& e, Tensor g) {
     p.grads.resize(static_cast<std::size_t>(e.node->outputs()));
     Tensor& slot = p.grads[e.output];
-    slot = slot ? add(slot, g) : g;
+    slot = slot ? add(slot, g) : std::move(g);
+  }
+
+  /// Kept until nothing can fail any more.
+  void arrive(const AccumulateGrad& node, Tensor g) {
+    TensorRef leaf = node.leaf();
+    if (!leaf) return;  // nobody is left to see it
+    leaves_.push_back(std::move(leaf));
+    arrived_.push_back(std::move(g));
   }
 
   /// How many edges reach each node that the roots reach.
@@ -97,6 +183,18 @@ class Walk {
         }
       }
     }
+  }
+
+  /// The nodes whose saved values this walk will read.
+  std::vector<Node*> saving_nodes() {
+    std::vector<Node*> nodes;
+    for (Node* node : order_) {
+      if (!node->saves_values() && !node->released()) continue;
+      bool computes = captured_.empty();
+      for (const Edge& e : node->next()) computes |= e.node && pending_[e.node.get()].needed;
+      if (computes && pending_[node].needed) nodes.push_back(node);
+    }
+    return nodes;
   }
 
   /// What a hook gives must fit where the gradient goes.
@@ -142,7 +240,10 @@ class Walk {
       captured_here = true;
       if (captured_[i].output < p.grads.size()) result_[i] = p.grads[captured_[i].output];
     }
-    const bool accumulates = dynamic_cast<AccumulateGrad*>(&node) != nullptr;
+    if (auto* leaf = dynamic_cast<AccumulateGrad*>(&node)) {
+      if (captured_.empty() && any) arrive(*leaf, std::move(p.grads[0]));
+      return;
+    }
     const std::span<Edge> next = node.next();
     std::vector<Tensor> grads(next.size());
     std::uint64_t wanted = 0;
@@ -150,14 +251,15 @@ class Walk {
       const bool want = next[i].node && (captured_.empty() || pending_[next[i].node.get()].needed);
       wanted |= std::uint64_t{want} << (i & 63);
     }
-    if (any && (accumulates ? captured_.empty() : wanted != 0 || !captured_here)) {
+    if (any && (wanted != 0 || !captured_here)) {
+      // Gradients have the dtypes of what they are gradients of, whatever the policy around.
+      const ScopedSet<bool> plain(context().autocast.enabled, false);
       node.backward(p.grads, wanted, options_.create_graph, grads);
-      if (!options_.retain_graph) node.release_saved();
     }
     for (std::size_t i = 0; i < next.size(); ++i) {
       if (!next[i].node) continue;
       Pending& to = pending_[next[i].node.get()];
-      if (grads[i]) collect(to, next[i], grads[i]);
+      if (grads[i]) collect(to, next[i], std::move(grads[i]));
       if (--to.waiting == 0) ready_.push(next[i].node.get());
     }
   }
@@ -166,6 +268,8 @@ class Walk {
   std::vector<NodeRef> roots_;
   std::vector<Edge> captured_;
   std::vector<Tensor> result_;
+  std::vector<TensorRef> leaves_;  // in the order in which the gradients arrived
+  std::vector<Tensor> arrived_;
   std::vector<Node*> order_;
   std::unordered_map<Node*, Pending> pending_;
   std::priority_queue<Node*, std::vector<Node*>, Later> ready_;
@@ -183,10 +287,85 @@ Tensor ones_for(const Tensor& root) {
   return full(to_vector(root.shape()), Scalar(1), root.dtype(), root.device());
 }
 
+void check_handles(std::span<const Tensor> roots, std::span<const Tensor> gradients, std::span<const Tensor> inputs) {
+  for (std::size_t i = 0; i < roots.size(); ++i) {
+    if (!roots[i]) {
+      throw TypeError("backward(): root " + std::to_string(i) +
+                          " is None; give tensors (did the function that made it forget to return?)",
+                      {{"position", static_cast<std::int64_t>(i)}});
+    }
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i]) {
+      throw TypeError("grad(): input " + std::to_string(i) + " is None; give tensors",
+                      {{"position", static_cast<std::int64_t>(i)}});
+    }
+  }
+  if (gradients.size() > roots.size()) {
+    throw ValueError("backward(): " + std::to_string(gradients.size()) + " gradients for " +
+                         std::to_string(roots.size()) + " roots; give one a root, or None",
+                     {});
+  }
+}
+
+/// Whether a sum may be written over `grad`: it has no history of its own, and each element its own place.
+bool takes_in_place(const TensorImpl& grad) {
+  if (grad.storage()->read_only()) return false;
+  for (int i = 0; i < grad.ndim(); ++i) {
+    if (grad.shape()[i] > 1 && grad.strides()[i] == 0) return false;
+  }
+  return true;
+}
+
+/// Waits without keeping the front end's other threads from running: one of them may hold the lock.
+class PatientLock {
+ public:
+  explicit PatientLock(std::recursive_mutex& mutex) : lock_(mutex, std::try_to_lock) {
+    if (lock_) return;
+    const Blocking blocking;
+    lock_.lock();
+  }
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+};
+
 }  // namespace
+
+void accumulate(std::span<const TensorRef> tensors, std::vector<Tensor> gradients, bool create_graph) {
+  if (tensors.empty()) return;
+  if (Recorder* r = context().recorder) r->has_effects = true;
+  for (Tensor& g : gradients) g = own(std::move(g), create_graph);
+  std::vector<AutogradMeta*> metas;
+  for (const TensorRef& t : tensors) metas.push_back(&meta_of(*t));
+  std::vector<Tensor> sums(gradients.size());
+  // Recursive, for what a sum frees may run the front end's code.
+  static std::recursive_mutex mutex;
+  const PatientLock lock(mutex);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    TensorImpl* old = metas[i]->grad.get();
+    if (old == nullptr) continue;
+    const bool recorded = create_graph || wants_grad(*old);
+    if (!recorded && takes_in_place(*old)) continue;
+    const ScopedSet<bool> mode(context().grad_mode, recorded);
+    sums[i] = add(Tensor::share(old), gradients[i]);
+  }
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    TensorRef& grad = metas[i]->grad;
+    if (grad && !sums[i]) {
+      add_in_place(*grad, *gradients[i].impl());
+    } else {
+      Tensor& now = grad ? sums[i] : gradients[i];
+      TensorRef fresh = TensorRef::adopt(now.leak());
+      std::swap(grad, fresh);
+      now = Tensor::adopt(fresh.leak());  // goes when the lock does not hold any more
+    }
+  }
+}
 
 std::vector<Tensor> run_backward(std::span<const Tensor> roots, std::span<const Tensor> gradients,
                                  std::span<const Tensor> inputs, BackwardOptions options) {
+  check_handles(roots, gradients, inputs);
   options.retain_graph |= options.create_graph;
   for (const Tensor& t : inputs) {
     if (!wants_grad(*t.impl())) {

@@ -22,7 +22,7 @@ bool reaches_others(std::span<const Tensor> tensors, std::span<const Tensor> own
     Node* node = stack.back();
     stack.pop_back();
     // A leaf that is gone is somebody's: tensors between it and here may be asked for.
-    if (const auto* leaf = dynamic_cast<AccumulateGrad*>(node); leaf != nullptr && !ours.contains(leaf->leaf()))
+    if (const auto* leaf = dynamic_cast<AccumulateGrad*>(node); leaf != nullptr && !ours.contains(leaf->leaf().get()))
       return true;
     for (const Edge& e : node->next()) visit(e.node.get());
   }

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <mutex>
 #include <new>
 #include <numeric>
 
 #include "apply.h"
 #include "compute/backend.h"
-#include "explain/recorder.h"
 #include "record/autograd_meta.h"
 #include "tensor/context.h"
 
@@ -102,12 +102,17 @@ void OpNode::save(int leaf, const Operand& o, const Storage* written) {
     s.tensor = t;
     return;
   }
-  s.tensor = TensorRef::share(o.tensor);
-  s.version = o.tensor->storage()->version() - (o.tensor->storage() == written);
-  o.tensor->storage()->mark_saved();
+  Storage& storage = *o.tensor->storage();
+  // What is about to be written, and what others may write without a version, is kept as it is now.
+  if (&storage == written || storage.exposed()) {
+    s = {clone(*o.tensor), 0, Saved::How::copy};
+    return;
+  }
+  s = {detached(*o.tensor), storage.version(), Saved::How::alias};
+  storage.mark_saved();
 }
 
-Ref<OpNode> OpNode::make(const Call& c, std::span<const TensorRef> outputs, Dtype computed, const Storage* written) {
+Ref<OpNode> OpNode::make(const Call& c, std::span<const TensorRef> outputs, Dtype computed, Writing writing) {
   static_assert(sizeof(OpNode) <= pool::largest_small);
   OpNode* n = new (place<OpNode>()) OpNode();
   Ref<OpNode> node = Ref<OpNode>::adopt(n);
@@ -126,8 +131,10 @@ Ref<OpNode> OpNode::make(const Call& c, std::span<const TensorRef> outputs, Dtyp
     if (c.op.schema.real_with_complex && is_complex(computed) && !is_complex(mine)) {
       n->real_operands_ |= static_cast<std::uint8_t>(1 << i);
     }
-    if (t == nullptr || !wants_grad(*t)) continue;
-    n->next()[i] = gradient_edge(*t);
+    const bool through = (writing.through >> (i & 63) & 1) != 0;
+    if (t == nullptr || !(through || wants_grad(*t))) continue;
+    if (c.op.elementwise >= 0 && !c.op.reads[i].exists) continue;
+    if (!through) n->next()[i] = gradient_edge(*t);
     if (c.op.elementwise < 0) {
       if (!c.op.schema.variadic) reads |= c.op.schema.saves[static_cast<std::size_t>(i)];
       continue;
@@ -136,78 +143,101 @@ Ref<OpNode> OpNode::make(const Call& c, std::span<const TensorRef> outputs, Dtyp
     if (!same_dims(t->shape(), shape)) n->kept().reduce_to[i] = shape_of(*t);
   }
   if (c.op.schema.variadic) {
-    for (const Operand& o : c.in) n->kept().list.push_back({shape_of(*o.tensor), 0, false, true});
+    for (const Operand& o : c.in) n->kept().list.push_back({shape_of(*o.tensor), 0, Saved::How::shape});
     return node;
   }
   for (int i = 0; i < count; ++i) {
     if ((reads >> (1 + i) & 1) != 0) {
-      n->save(1 + i, c.in[i], written);
+      n->save(1 + i, c.in[i], writing.memory);
     } else if (c.op.needs_shapes) {
-      n->kept().saved[1 + i] = {shape_of(*c.in[i].tensor), 0, false, true};
+      n->kept().saved[1 + i] = {shape_of(*c.in[i].tensor), 0, Saved::How::shape};
     }
   }
   for (int k = 0; k < c.op.outputs; ++k) {
     const int leaf = 1 + count + k;
     if ((reads >> leaf & 1) != 0) {
-      n->kept().saved[leaf] = {detached(*outputs[k]), outputs[k]->storage()->version(), true, false};
-      outputs[k]->storage()->mark_saved();
+      Storage& storage = *outputs[k]->storage();
+      // A write counts once more before anybody can read it.
+      const std::uint32_t version = storage.version() + (&storage == writing.memory);
+      n->kept().saved[leaf] = {detached(*outputs[k]), version, Saved::How::output};
+      storage.mark_saved();
     } else if (c.op.needs_shapes && k == 0) {
-      n->kept().saved[leaf] = {shape_of(*outputs[0]), 0, false, true};
+      n->kept().saved[leaf] = {shape_of(*outputs[0]), 0, Saved::How::shape};
     }
   }
   return node;
 }
 
-void OpNode::release_saved() {
-  drop_kept();
-  released_ = true;
+bool OpNode::saves_values() const {
+  return kept_ != nullptr &&
+         std::ranges::any_of(kept_->saved, [](const Saved& s) { return s.tensor && s.how != Saved::How::shape; });
 }
+
+bool OpNode::saves_output() const {
+  return kept_ != nullptr &&
+         std::ranges::any_of(kept_->saved, [](const Saved& s) { return s.how == Saved::How::output; });
+}
+
+void OpNode::release_saved() noexcept { drop_kept(); }
 
 std::string OpNode::saved_text() const {
   std::string text;
   if (kept_ == nullptr) return text;
   for (int i = 0; i < most_leaves; ++i) {
     const Saved& s = kept_->saved[i];
-    if (!s.tensor || s.shape_only) continue;
-    const std::string what = s.is_output ? "output" : op_->params[static_cast<std::size_t>(i - 1)];
-    text += (text.empty() ? "" : ", ") + what + " at version " + std::to_string(s.version);
+    if (!s.tensor || s.how == Saved::How::shape) continue;
+    const std::string what = s.how == Saved::How::output ? "output" : op_->params[static_cast<std::size_t>(i - 1)];
+    text += (text.empty() ? "" : ", ") + what +
+            (s.how == Saved::How::copy ? " as a copy: its memory may be written"
+                                       : " at version " + std::to_string(s.version));
   }
   return text;
 }
 
-Tensor OpNode::unpack(int leaf) {
+Tensor OpNode::unpack(int leaf, bool create_graph, const Histories* histories) {
   if (kept_ == nullptr || !kept_->saved[leaf].tensor) return {};
   const Saved& s = kept_->saved[leaf];
-  if (!s.shape_only && s.tensor->storage()->version() != s.version) {
+  const bool own = s.how == Saved::How::output;
+  if ((own || s.how == Saved::How::alias) && s.tensor->storage() != nullptr &&
+      s.tensor->storage()->version() != s.version) {
     const Storage& storage = *s.tensor->storage();
     const std::string saver = describe(location_), writer = describe(storage.last_writer());
-    throw VersionMismatch("backward(): " + name() + " saved " +
-                              (s.is_output ? "its output" : op_->params[static_cast<std::size_t>(leaf - 1)]) +
-                              " at version " + std::to_string(s.version) + (saver.empty() ? "" : " (" + saver + ")") +
-                              ", but it was written in place since and is at version " +
-                              std::to_string(storage.version()) + (writer.empty() ? "" : " (" + writer + ")") +
-                              "; write x = x + y in place of x += y, or x.copy() before",
-                          {{"saved_version", std::int64_t{s.version}},
-                           {"current_version", std::int64_t{storage.version()}},
-                           {"saver", saver},
-                           {"writer", writer},
-                           {"op", std::string(op_->name())}});
+    throw VersionMismatch(
+        "backward(): " + name() + " saved " + (own ? "its output" : op_->params[static_cast<std::size_t>(leaf - 1)]) +
+            " at version " + std::to_string(s.version) + (saver.empty() ? "" : " (" + saver + ")") +
+            ", but it was written in place since and is at version " + std::to_string(storage.version()) +
+            (writer.empty() ? "" : " (" + writer + ")") + "; write x = x + y in place of x += y, or x.copy() before",
+        {{"saved_version", std::int64_t{s.version}},
+         {"current_version", std::int64_t{storage.version()}},
+         {"saver", saver},
+         {"writer", writer},
+         {"op", std::string(op_->name())}});
   }
-  if (!s.is_output) return Tensor::share(s.tensor.get());
-  TensorRef out = detached(*s.tensor);
-  set_history(*out, NodeRef::share(this), static_cast<std::uint32_t>(leaf - 1 - op_->arity));
-  return Tensor::adopt(out.leak());
+  if (!create_graph || s.how == Saved::How::shape) return Tensor::share(s.tensor.get());
+  Edge from;
+  if (own) {
+    from = histories != nullptr ? histories->output
+                                : Edge{NodeRef::share(this), static_cast<std::uint32_t>(leaf - 1 - op_->arity)};
+  } else {
+    const auto operand = static_cast<std::size_t>(leaf - 1);
+    from = histories != nullptr ? histories->operands[operand] : next()[operand];
+  }
+  if (!from.node) return Tensor::share(s.tensor.get());
+  TensorRef value = detached(*s.tensor);
+  set_history(*value, std::move(from.node), from.output);
+  return Tensor::adopt(value.leak());
 }
 
-std::vector<Tensor> OpNode::leaves(std::span<const Tensor> grads, std::uint32_t reads) {
+std::vector<Tensor> OpNode::leaves(std::span<const Tensor> grads, std::uint32_t reads, bool create_graph,
+                                   const Histories* histories) {
   const int n = op_->arity;
   std::vector<Tensor> all(static_cast<std::size_t>(n + (op_->outputs == 2 ? 4 : 2)));
   for (int i = 1; i < n + 1 + op_->outputs; ++i) {
     Tensor& leaf = all[static_cast<std::size_t>(i)];
     if (kept_ == nullptr) continue;
     const Saved& s = kept_->saved[i];
-    if ((reads >> i & 1) != 0 || s.shape_only) {
-      leaf = unpack(i);
+    if ((reads >> i & 1) != 0 || s.how == Saved::How::shape) {
+      leaf = unpack(i, create_graph, histories);
     } else if (op_->needs_shapes && s.tensor) {
       // Saved for another operand's gradient: this one may ask for its shape, whatever was written since.
       leaf = Tensor::adopt(shape_of(*s.tensor).leak());
@@ -226,14 +256,8 @@ std::vector<Tensor> OpNode::leaves(std::span<const Tensor> grads, std::uint32_t 
   return all;
 }
 
-void OpNode::backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
-                      std::span<Tensor> result) {
-  if (released_) {
-    throw AutogradError(name() +
-                            " has been walked before and its saved tensors are gone; call the first "
-                            "backward(retain_graph=True)",
-                        {{"node", name()}});
-  }
+void OpNode::gradients(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph, std::span<Tensor> result,
+                       const Histories* histories) {
   static const Attrs none_set;
   const Attrs* own_attrs = kept_ != nullptr ? kept_->attrs.get() : nullptr;
   const Attrs& attrs = own_attrs != nullptr ? *own_attrs : none_set;
@@ -251,12 +275,14 @@ void OpNode::backward(std::span<const Tensor> grads, std::uint64_t wanted, bool 
     const bool fusible = op_->elementwise >= 0 && !create_graph && real_operands_ == 0;
     const GradientReads r = op_->elementwise >= 0 ? op_->reads[i] : GradientReads{true, false, op_->schema.saves[i]};
     if (!r.exists) continue;
-    const std::vector<Tensor> all = leaves(grads, r.reads);
+    const std::vector<Tensor> all = leaves(grads, r.reads, create_graph, histories);
     if (r.passes_g) {
       result[i] = all[0];
     } else if (fusible && r.reads != 0) {
+      // Of an op with several outputs any gradient may be missing.
+      const auto some = std::ranges::find_if(all, [](const Tensor& t) { return static_cast<bool>(t); });
       result[i] =
-          for_device(context(), all[0].device()).gradient({*op_, static_cast<int>(i), all, own_attrs, computed_});
+          for_device(context(), some->device()).gradient({*op_, static_cast<int>(i), all, own_attrs, computed_});
     }
     if (!result[i]) {
       result[i] = op_->gradient({all, &attrs}, static_cast<int>(i));
@@ -281,12 +307,11 @@ Ref<ViewWriteNode> ViewWriteNode::make(Ref<OpNode> op, Edge edge, const TensorIm
     if ((target_operands >> i & 1) == 0) n->next()[1 + i] = edges[i];
   }
   n->op_ = std::move(op);
+  n->base_shape_ = TensorImpl::make(base.dtype(), base.device(), base.shape(), base.strides(), {}, base.offset());
   n->order_ = memory_order(base);
   n->from_memory_ = chain;
   if (!n->order_.empty()) {
-    auto steps = std::make_shared<ViewChain>(*chain);
-    steps->steps.insert(steps->steps.begin(), {&find_op("permute_dims"), Attrs{inverse(n->order_)}});
-    n->from_memory_ = std::move(steps);
+    n->from_memory_ = chain_after({&find_op("permute_dims"), Attrs{inverse(n->order_)}}, *chain);
   }
   n->chain_ = std::move(chain);
   n->target_operands_ = target_operands;
@@ -306,7 +331,16 @@ void ViewWriteNode::backward(std::span<const Tensor> grads, std::uint64_t wanted
   const Tensor inside = follow(grads[0], chain_);
   const bool base_wanted = (wanted & 1) != 0;
   std::vector<Tensor> operands(result.size() - 1);
-  op_->backward({&inside, 1}, (wanted >> 1) | (base_wanted ? target_operands_ : 0), create_graph, operands);
+  OpNode::Histories histories;
+  if (create_graph) {
+    const std::span<Edge> edges = op_->next();
+    for (std::size_t i = 0; i < edges.size() && i < histories.operands.size(); ++i) {
+      histories.operands[i] = (target_operands_ >> i & 1) != 0 ? history_of_view(next()[0]) : edges[i];
+    }
+    if (op_->saves_output()) histories.output = history_of_view({NodeRef::share(this), 0});
+  }
+  op_->gradients({&inside, 1}, (wanted >> 1) | (base_wanted ? target_operands_ : 0), create_graph, operands,
+                 create_graph ? &histories : nullptr);
   Tensor through;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     if ((target_operands_ >> i & 1) == 0) {
@@ -323,38 +357,44 @@ void ViewWriteNode::backward(std::span<const Tensor> grads, std::uint64_t wanted
   result[0] = order_.empty() ? written : permute_dims(written, inverse(order_));
 }
 
-Ref<AccumulateGrad> AccumulateGrad::make(TensorImpl* leaf) {
-  AutogradMeta& m = meta_of(*leaf);
+Edge ViewWriteNode::history_of_view(Edge from) const {
+  if (!from.node) return {};
+  TensorRef base = detached(*base_shape_);
+  set_history(*base, std::move(from.node), from.output);
+  const Tensor view = follow(Tensor::adopt(base.leak()), chain_);
+  return gradient_edge(*view.impl());
+}
+
+namespace {
+// Held for a few loads and stores only, and never over a call of the front end.
+std::mutex leaves_mutex;
+}  // namespace
+
+Ref<AccumulateGrad> AccumulateGrad::make(TensorImpl& leaf) {
+  AutogradMeta& m = meta_of(leaf);
+  const std::lock_guard lock(leaves_mutex);
   if (!m.accumulator) {
     AccumulateGrad* n = new (place<AccumulateGrad>()) AccumulateGrad();
-    n->leaf_ = leaf;
+    n->leaf_ = &leaf;
+    if (m.hooks) n->hooks = {m.hooks};
     m.accumulator = Ref<AccumulateGrad>::adopt(n);
   }
   return m.accumulator;
 }
 
+void AccumulateGrad::forget_leaf() noexcept {
+  const std::lock_guard lock(leaves_mutex);
+  leaf_ = nullptr;
+}
+
+TensorRef AccumulateGrad::leaf() const noexcept {
+  const std::lock_guard lock(leaves_mutex);
+  return leaf_ != nullptr && leaf_->try_retain() ? TensorRef::adopt(leaf_) : TensorRef();
+}
+
 void AccumulateGrad::deallocate() noexcept {
   this->~AccumulateGrad();
   pool::release(this, capacity_of<AccumulateGrad>);
-}
-
-void AccumulateGrad::backward(std::span<const Tensor> grads, std::uint64_t, bool create_graph, std::span<Tensor>) {
-  if (Recorder* r = context().recorder) r->has_effects = true;
-  if (leaf_ == nullptr) return;  // nobody is left to see it
-  AutogradMeta& m = meta_of(*leaf_);
-  TensorImpl& g = *grads[0].impl();
-  if (m.grad) {
-    const Tensor old = Tensor::share(m.grad.get());
-    if (create_graph) {
-      m.grad = TensorRef::adopt(add(old, grads[0]).leak());
-    } else {
-      add_in_place(*m.grad, g);
-    }
-    return;
-  }
-  // Nobody but the walk sees it: it may be kept as it is. Otherwise a later += would reach the other owners.
-  const bool own = g.users() == 1 && g.storage()->users() == 1 && g.contiguous();
-  m.grad = own || create_graph ? TensorRef::share(&g) : clone(g);
 }
 
 }  // namespace hyalite

@@ -43,9 +43,11 @@ class Node {
   /// Gradients for the operands in `wanted` (bit i: operand i), from those of the outputs, of which any may be empty.
   virtual void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
                         std::span<Tensor> result) = 0;
-  /// Drops what was saved; a second backward then raises.
-  virtual void release_saved() {}
-  virtual bool released() const { return false; }
+  /// Whether values were saved, which one walk uses up unless it retains the graph.
+  virtual bool saves_values() const { return false; }
+  /// Drops them; a second backward then raises.
+  virtual void release_saved() noexcept {}
+  bool released() const { return walkers.used_up; }
   virtual int outputs() const { return 1; }
   virtual std::string saved_text() const { return ""; }
 
@@ -62,6 +64,13 @@ class Node {
 
   /// Hooks by output number; usually none.
   std::vector<std::shared_ptr<HookList>> hooks;
+
+  /// Who walks here now; WalkClaim in backward.cpp guards it.
+  struct Walkers {
+    std::uint32_t sharing = 0;  ///< walks that retain the graph
+    bool claimed = false;       ///< by one that uses it up
+    bool used_up = false;       ///< to be released when the last that shares it has gone
+  } walkers;
 
  protected:
   Node();
@@ -80,42 +89,66 @@ class Node {
   Edge inline_edges_[2];
 };
 
-/// A value that a gradient reads, with the version it had.
+/// A value that a gradient reads. The tensor has no history of its own: the node's edges lead to it, so that no node
+/// holds a tensor whose history it is part of.
 struct Saved {
+  enum class How : std::uint8_t {
+    alias,   ///< the same memory, at `version`
+    copy,    ///< memory of its own: what an in-place op overwrote, or somebody else's buffer
+    output,  ///< as alias, of the node's own output
+    shape,   ///< no memory, only a shape
+  };
   TensorRef tensor;
   std::uint32_t version = 0;
-  bool is_output = false;  ///< of the node itself: kept without its history, which would be a cycle
-  bool shape_only = false;
+  How how = How::alias;
+};
+
+/// What an in-place op is about to do: `memory` will be written, so operands there are saved as copies; the operands
+/// in `through` get a gradient although they may have no edge of their own.
+struct Writing {
+  const Storage* memory = nullptr;
+  std::uint64_t through = 0;
 };
 
 /// The node of an op of the list: op, kernel and node share one name, AddBackward.
 class OpNode final : public Node {
  public:
   static constexpr int most_leaves = 1 + most_operands + 2;
-  /// Records a call; `outputs` are its results. `written` is the memory an in-place op has just written: what it held
-  /// before is gone, so operands there are saved with their old version.
-  static Ref<OpNode> make(const Call& call, std::span<const TensorRef> outputs, Dtype computed,
-                          const Storage* written = nullptr);
+  /// Records a call; `outputs` are its results, or the target that it will write.
+  static Ref<OpNode> make(const Call& call, std::span<const TensorRef> outputs, Dtype computed, Writing writing = {});
+
+  /// Where the histories of saved values begin, for gradients that are recorded themselves.
+  struct Histories {
+    std::array<Edge, most_operands> operands;
+    Edge output;
+  };
+  /// As backward, with histories other than the node's own edges.
+  void gradients(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph, std::span<Tensor> result,
+                 const Histories* histories);
+  /// Whether the gradient reads the op's own result.
+  bool saves_output() const;
 
   std::string name() const override { return op_->node_name; }
   void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
-                std::span<Tensor> result) override;
-  void release_saved() override;
-  bool released() const override { return released_; }
+                std::span<Tensor> result) override {
+    gradients(grads, wanted, create_graph, result, nullptr);
+  }
+  bool saves_values() const override;
+  void release_saved() noexcept override;
   int outputs() const override { return op_->outputs; }
   std::string saved_text() const override;
   const OpInfo& op() const { return *op_; }
 
  private:
   void deallocate() noexcept override;
-  Tensor unpack(int leaf);
+  Tensor unpack(int leaf, bool create_graph, const Histories* histories);
   void save(int leaf, const Operand& operand, const Storage* written);
   /// The leaves as handles: those read, and stand-ins for those that are only shapes.
-  std::vector<Tensor> leaves(std::span<const Tensor> grads, std::uint32_t reads);
+  std::vector<Tensor> leaves(std::span<const Tensor> grads, std::uint32_t reads, bool create_graph,
+                             const Histories* histories);
 
   const OpInfo* op_ = nullptr;
   Dtype computed_ = Dtype::float32;
-  bool released_ = false;
   std::uint8_t real_operands_ = 0;  // real beside complex ones; their gradient is a real part
   /// What an addition of equal shapes does not need; made when something is kept.
   struct Kept {
@@ -139,13 +172,16 @@ class ViewWriteNode final : public Node {
   std::string name() const override { return op_->name(); }
   void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
                 std::span<Tensor> result) override;
-  void release_saved() override { op_->release_saved(); }
-  bool released() const override { return op_->released(); }
+  bool saves_values() const override { return op_->saves_values(); }
+  void release_saved() noexcept override { op_->release_saved(); }
   std::string saved_text() const override { return op_->saved_text(); }
 
  private:
   void deallocate() noexcept override;
+  /// The history of the view, where `from` is that of the base.
+  Edge history_of_view(Edge from) const;
   Ref<OpNode> op_;
+  TensorRef base_shape_;  // with the base's strides, without memory
   std::shared_ptr<const ViewChain> chain_;
   std::uint64_t target_operands_ = 0;  // which operands of the op were the view itself
   Shape view_shape_;
@@ -156,17 +192,18 @@ class ViewWriteNode final : public Node {
 /// Ends the graph at a leaf: adds the gradient to it. The leaf owns it, and forgets it when it goes.
 class AccumulateGrad final : public Node {
  public:
-  static Ref<AccumulateGrad> make(TensorImpl* leaf);
-  void forget_leaf() noexcept { leaf_ = nullptr; }
+  /// The leaf's own, made at the first call, from whichever thread.
+  static Ref<AccumulateGrad> make(TensorImpl& leaf);
+  void forget_leaf() noexcept;
   /// Null once the leaf is gone.
-  TensorImpl* leaf() const noexcept { return leaf_; }
+  TensorRef leaf() const noexcept;
   std::string name() const override { return "AccumulateGrad"; }
-  void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
-                std::span<Tensor> result) override;
+  /// The walk itself keeps what arrives here, and adds it to the leaves when nothing can fail any more.
+  void backward(std::span<const Tensor>, std::uint64_t, bool, std::span<Tensor>) override {}
 
  private:
   void deallocate() noexcept override;
-  TensorImpl* leaf_ = nullptr;
+  TensorImpl* leaf_ = nullptr;  // guarded by the mutex of leaves in autograd_meta.cpp
 };
 
 }  // namespace hyalite

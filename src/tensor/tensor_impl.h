@@ -35,6 +35,13 @@ class TensorImpl {
   void release() noexcept {
     if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
   }
+  /// Adds a count unless the last one is gone: for those who know a tensor without holding it.
+  bool try_retain() noexcept {
+    std::uint32_t n = refs_.load(std::memory_order_relaxed);
+    while (n != 0 && !refs_.compare_exchange_weak(n, n + 1, std::memory_order_relaxed)) {
+    }
+    return n != 0;
+  }
   std::uint32_t users() const noexcept { return refs_.load(std::memory_order_relaxed); }
 
   Dtype dtype() const noexcept { return dtype_; }

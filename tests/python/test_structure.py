@@ -69,6 +69,7 @@ EXCEPTIONS = [
     # A gradient is ops again, and a fused one a kernel.
     ("record/*", "apply.h", "gradients are recorded ops"),
     ("record/node.cpp", "compute/backend.h", "a node asks its backend for the fused gradient"),
+    ("record/backward.cpp", "compute/blocking.h", "who waits for a leaf lets other threads run"),
     # Settings of the process that Python's functions and hooks reach.
     ("python/module.cpp", "compute/cpu/*.h", "set_num_threads, about: threads, instruction set, OpenBLAS"),
     ("python/module.cpp", "compute/codegen/registry.h", "hl.source gives generated text"),
