@@ -62,6 +62,7 @@ Tensor linspace(double start, double stop, std::int64_t count, Dtype dtype, bool
 
 Tensor eye(std::int64_t rows, std::int64_t columns, std::int64_t k, Dtype dtype) {
   const Tensor t = zeros({rows, columns}, dtype);
+  if (k <= -rows || k >= columns) return t;  // also for a k whose negative does not fit
   const std::int64_t first_row = std::max<std::int64_t>(0, -k), first_column = std::max<std::int64_t>(0, k);
   const std::int64_t n = std::min(rows - first_row, columns - first_column);
   if (n > 0) {

@@ -22,8 +22,12 @@ from . import _autograd, _creation, _dtypes, _function, _functions, _modes, _sys
 globals().update({name: getattr(_C, name) for name in _C._op_names()})
 for _module in (_dtypes, _creation, _functions, _modes, _autograd, _function, _system):
     globals().update({name: getattr(_module, name) for name in _module.__all__})
-for _name in ("astype", "reshape", "expand_dims", "squeeze"):
+for _name in ("astype", "expand_dims", "squeeze"):
     setattr(Tensor, _name, getattr(_functions, _name))
+Tensor.reshape = _functions._reshape_method
+Tensor.__format__ = _functions._format
+Tensor.__reversed__ = _functions._reversed
+Tensor.__round__ = _functions._round
 Tensor.__iter__ = _functions._iterate
 Tensor.__array_namespace__ = _functions._array_namespace
 

@@ -3,6 +3,7 @@
 import functools
 
 from . import _C, _creation, _dtypes
+from ._creation import _operand
 
 __all__ = [
     "astype", "broadcast_arrays", "broadcast_shapes", "concat", "expand_dims", "flip", "matrix_transpose", "moveaxis",
@@ -28,8 +29,10 @@ def astype(x, dtype, /, *, copy=True, check=False, device=None):
 
     New memory, unless `copy=False` and the dtype is the same: then `x` itself.
     """
+    x = _operand(x, "astype")
+    dtype = _C._dtype(dtype, "astype")
     x = x if device is None else x.to_device(device)
-    if not copy and x.dtype is dtype:
+    if not _C._flag(copy, "astype", "copy") and x.dtype is dtype:
         return x
     return _native_astype(x, dtype, check)
 
@@ -39,6 +42,39 @@ def _iterate(self):
     if self.ndim == 0:
         raise TypeError("iteration over a 0-d tensor; write x.item()")
     return (self[i] for i in range(self.shape[0]))
+
+
+def _reversed(self):
+    """The tensors along the first axis, the last one first; views."""
+    if self.ndim == 0:
+        raise TypeError("reversed() of a 0-d tensor; write x.item()")
+    return (self[i] for i in range(self.shape[0] - 1, -1, -1))
+
+
+def _format(self, spec, /):
+    """As Python formats the number of a tensor without dimensions; str(x) for an empty format."""
+    if not spec:
+        return str(self)
+    if self.ndim:
+        raise TypeError(f"format(): {spec!r} is for one number, not for shape {self.shape}; write x.tolist() or str(x)")
+    return format(self.item(), spec)
+
+
+def _round(self, ndigits=None, /):
+    """Each element rounded to so many decimal digits, to even halfway; a tensor of the same dtype."""
+    digits = 0 if ndigits is None else _C._integer(ndigits, "round", "ndigits")
+    whole = self.dtype._kind == _dtypes._INTEGER
+    if digits == 0 or (whole and digits > 0):
+        return _C.round(self)
+    if whole:
+        power = 10**-digits
+        if power > _dtypes.iinfo(self.dtype).max:
+            return _creation.zeros_like(self)
+        below, rest = _C.divmod(self, power)
+        up = (rest > power - rest) | ((rest == power - rest) & (below % 2 == 1))
+        return (below + up.astype(self.dtype)) * power
+    power = 10.0 ** min(abs(digits), 300)
+    return _C.round(self * power) / power if digits > 0 else _C.round(self / power) * power
 
 
 def _array_namespace(self, /, *, api_version=None):
@@ -52,37 +88,56 @@ def _array_namespace(self, /, *, api_version=None):
     return hyalite
 
 
-def reshape(x, /, *shape, copy=None):
+def reshape(x, /, shape, *, copy=None):
     """The same elements in row-major order under another shape; one size may be -1.
 
     A view where the strides allow it. `copy=False` raises ValueError where they do not, `copy=True` always copies.
     """
-    if len(shape) == 1 and not hasattr(shape[0], "__index__"):
-        shape = tuple(shape[0])
+    x = _operand(x, "reshape")
+    shape = _C._integers(shape, "reshape", "shape")
     out = _native_reshape(x, shape)
     if copy is None:
         return out
+    copy = _C._flag(copy, "reshape", "copy")
     shared = out.size == 0 or x.data_ptr() == out.data_ptr()
-    if copy is False and not shared:
-        raise ValueError(
-            f"reshape(): {x.shape} with strides {x.strides} has no view as {tuple(shape)}; write copy=None"
-        )
+    if not copy and not shared:
+        raise ValueError(f"reshape(): {x.shape} with strides {x.strides} has no view as {shape}; write copy=None")
     return out.copy() if copy and shared else out
 
 
-def expand_dims(x, /, axis=0):
+def _reshape_method(self, /, *sizes, shape=None, copy=None):
+    """The same elements in row-major order under another shape, a tuple or the sizes themselves; as hl.reshape."""
+    if (shape is None) == (not sizes):
+        raise TypeError(
+            "reshape(): takes one shape; write x.reshape((2, 3)), x.reshape(2, 3) or x.reshape(shape=(2, 3))"
+        )
+    return reshape(self, shape if not sizes else sizes[0] if len(sizes) == 1 else sizes, copy=copy)
+
+
+def expand_dims(x, /, axis):
     """With new axes of size 1 at the named places of the result, a view."""
-    return _native_expand_dims(x, axis)
+    return _native_expand_dims(_operand(x, "expand_dims"), axis)
 
 
 def squeeze(x, /, axis=None):
     """Without the named axes (None: every axis) of size 1, a view. Raises ValueError where a size is another."""
-    return _native_squeeze(x, axis)
+    return _native_squeeze(_operand(x, "squeeze"), axis)
+
+
+def _operands(arrays, op, numbers=True):
+    """A sequence of what an op takes, as tensors; Python's numbers only where they are welcome."""
+    if isinstance(arrays, str | bytes) or not hasattr(arrays, "__iter__"):
+        raise TypeError(f"{op}(): arrays must be a sequence of tensors, not {_C._shown(arrays)}; write [x, y]")
+    arrays = list(arrays)
+    for i, a in enumerate(arrays):
+        if not numbers and isinstance(a, int | float | complex):
+            raise TypeError(f"{op}(): arrays[{i}] must be a tensor, not a number; write hl.asarray([x])")
+    return [_operand(a, op, f"arrays[{i}]") for i, a in enumerate(arrays)]
 
 
 def concat(arrays, /, *, axis=0):
     """The tensors one behind the other along an axis, in their common dtype; None: flattened first."""
-    arrays = list(arrays)
+    arrays = _operands(arrays, "concat", numbers=axis is None)
     if axis is None:
         arrays, axis = [_native_reshape(a, -1) for a in arrays], 0
     return _native_concat(arrays, axis)
@@ -90,72 +145,112 @@ def concat(arrays, /, *, axis=0):
 
 def stack(arrays, /, *, axis=0):
     """The tensors, all of one shape, along a new axis."""
-    arrays = [a if isinstance(a, _C.Tensor) else _creation.asarray(a) for a in arrays]
+    arrays = _operands(arrays, "stack")
+    if not arrays:
+        raise ValueError("stack(): needs at least one tensor; write [x]")
+    axis = _axis(axis, arrays[0].ndim + 1, "stack")
     shapes = {a.shape for a in arrays}
     if len(shapes) > 1:
         raise _C.ShapeMismatch(f"stack(): {' and '.join(map(str, sorted(shapes)))} differ; all shapes must be equal")
-    return concat([_native_expand_dims(a, axis) for a in arrays], axis=axis)
+    return _native_concat([_native_expand_dims(a, axis) for a in arrays], axis)
 
 
 def unstack(x, /, *, axis=0):
     """The pieces of `x` along an axis, as a tuple of views."""
-    front = moveaxis(x, axis, 0)
+    x = _operand(x, "unstack")
+    front = moveaxis(x, _axis(axis, x.ndim, "unstack"), 0)
     return tuple(front[i] for i in range(front.shape[0]))
+
+
+def _axis(axis, ndim, op, name="axis"):
+    """An axis counted from the front. Raises IndexError outside."""
+    a = _C._integer(axis, op, name)
+    if not -ndim <= a < ndim:
+        reach = f"write one from {-ndim} to {ndim - 1}" if ndim else "a tensor without dimensions has none"
+        raise IndexError(f"{op}(): {name} {a} is out of range for {ndim} dimensions; {reach}")
+    return a % ndim
+
+
+def _axes(axes, ndim, op, name="axis"):
+    """Axes counted from the front, each named once."""
+    found = [_axis(a, ndim, op, name) for a in _C._integers(axes, op, name)]
+    if len(set(found)) != len(found):
+        raise ValueError(f"{op}(): {name} {axes} names an axis twice; name each once")
+    return found
 
 
 def moveaxis(x, source, destination, /):
     """Axes moved to other places, the others in their order; a view."""
-    listed = [(v,) if hasattr(v, "__index__") else tuple(v) for v in (source, destination)]
-    normal = [[a.__index__() + (x.ndim if a < 0 else 0) for a in v] for v in listed]
-    if any(not 0 <= a < x.ndim for v in normal for a in v):
-        raise IndexError(f"moveaxis(): {source} or {destination} is out of range for {x.ndim} dimensions")
-    if len(normal[0]) != len(normal[1]) or any(len(set(v)) != len(v) for v in normal):
-        raise ValueError("moveaxis(): source and destination must name as many axes, each once")
-    order = [a for a in range(x.ndim) if a not in normal[0]]
-    for to, a in sorted(zip(normal[1], normal[0], strict=True)):
+    x = _operand(x, "moveaxis")
+    places = _axes(source, x.ndim, "moveaxis", "source"), _axes(destination, x.ndim, "moveaxis", "destination")
+    if len(places[0]) != len(places[1]):
+        raise ValueError(
+            f"moveaxis(): source {source} and destination {destination} differ in length; name as many axes"
+        )
+    order = [a for a in range(x.ndim) if a not in places[0]]
+    for to, a in sorted(zip(places[1], places[0], strict=True)):
         order.insert(to, a)
     return _C.permute_dims(x, order)
 
 
 def flip(x, /, *, axis=None):
     """The elements in reverse order along axes (None: all); a view."""
-    axes = range(x.ndim) if axis is None else [axis] if hasattr(axis, "__index__") else axis
-    axes = {a + x.ndim if a < 0 else a for a in axes}
-    if any(not 0 <= a < x.ndim for a in axes):
-        raise IndexError(f"flip(): axis {axis} is out of range for {x.ndim} dimensions")
+    x = _operand(x, "flip")
+    axes = range(x.ndim) if axis is None else _axes(axis, x.ndim, "flip")
     return x[tuple(slice(None, None, -1) if a in axes else slice(None) for a in range(x.ndim))]
 
 
 def matrix_transpose(x, /):
     """The last two axes exchanged, a view."""
+    x = _operand(x, "matrix_transpose")
+    if x.ndim < 2:
+        raise ValueError(f"matrix_transpose(): {x.shape} has no two axes; write hl.expand_dims(x, 0) first")
     return x.mT
 
 
 def broadcast_shapes(*shapes):
     """The shape that the shapes broadcast to. Raises ShapeMismatch."""
+    shapes = [_C._integers(s, "broadcast_shapes", "shapes") for s in shapes]
     out = []
     for shape in shapes:
+        if any(n < 0 for n in shape):
+            raise ValueError(f"broadcast_shapes(): {shape} has a negative size; write sizes of 0 or more")
         out = [1] * (len(shape) - len(out)) + out
         for i, n in enumerate(shape, len(out) - len(shape)):
             if n != 1 and out[i] not in (1, n):
-                raise _C.ShapeMismatch(f"broadcast_shapes(): {' and '.join(map(str, shapes))} do not broadcast")
+                raise _C.ShapeMismatch(
+                    f"broadcast_shapes(): {' and '.join(map(str, shapes))} do not broadcast; "
+                    "sizes must be equal from the right, or 1"
+                )
             out[i] = n if out[i] == 1 else out[i]
     return tuple(out)
 
 
 def broadcast_arrays(*arrays):
     """The tensors as views of their common shape, a tuple."""
+    arrays = _operands(arrays, "broadcast_arrays")
     shape = broadcast_shapes(*(a.shape for a in arrays))
     return tuple(_C.broadcast_to(a, shape) for a in arrays)
 
 
-def set_printoptions(**options):
-    """Changes how tensors print: precision, threshold, edgeitems, linewidth, suppress, as NumPy names them."""
-    unknown = set(options) - {"precision", "threshold", "edgeitems", "linewidth", "suppress"}
-    if unknown:
-        raise TypeError(f"set_printoptions(): unknown option {sorted(unknown)[0]}")
-    if "threshold" in options:
-        options["threshold"] = min(options["threshold"], 2**63 - 1)
+def set_printoptions(*, precision=None, threshold=None, edgeitems=None, linewidth=None, suppress=None):
+    """Changes how tensors print: precision, threshold, edgeitems, linewidth, suppress, as NumPy names them.
+
+    None leaves an option as it is.
+    """
+    options = {"precision": precision, "edgeitems": edgeitems, "linewidth": linewidth}
+    options = {n: min(_C._integer(v, "set_printoptions", n), 2**31 - 1) for n, v in options.items() if v is not None}
+    if threshold is not None:
+        # NumPy's users write sys.maxsize, or an infinity.
+        endless = isinstance(threshold, float | int) and threshold >= 2**63
+        options["threshold"] = 2**63 - 1 if endless else _C._integer(threshold, "set_printoptions", "threshold")
+    if suppress is not None:
+        options["suppress"] = _C._flag(suppress, "set_printoptions", "suppress")
+    for name in ("precision", "threshold", "linewidth"):
+        if options.get(name, 0) < 0:
+            raise ValueError(f"set_printoptions(): {name} is {options[name]}; write 0 or more")
+    if options.get("edgeitems", 1) < 1:
+        raise ValueError(f"set_printoptions(): edgeitems is {edgeitems}; write 1 or more")
     _C._set_printoptions(options)
 
 
@@ -171,13 +266,20 @@ def source(op, *, language="c++", dtype=None, gradient=None):
 
     `gradient` names an operand by its number: the kernel is then the gradient for that operand.
     """
-    name = op if isinstance(op, str) else op.__name__
+    name = op if isinstance(op, str) else getattr(op, "__name__", None)
+    if name not in _C._op_names():
+        raise ValueError(f"source(): {_C._shown(op)} is no op of the list; write hl.add, or its name")
+    if language not in ("c++", "opencl", "cuda"):
+        raise ValueError(f"source(): language must be 'c++', 'opencl' or 'cuda', not {_C._shown(language)}")
     if language == "c++":
         file, line, text = _C._source(name)
     else:
-        text = _C._generated_source(
-            name, dtype or _dtypes._by_name["float32"], language, -1 if gradient is None else gradient
-        )
+        dtype = _dtypes._by_name["float32"] if dtype is None else _C._dtype(dtype, "source")
+        number = -1 if gradient is None else _C._integer(gradient, "source", "gradient")
+        operands = _C._op_facts(name)["params"]
+        if number >= len(operands) or (number < 0 and gradient is not None):
+            raise ValueError(f"source(): gradient is {number}; write one from 0 to {len(operands) - 1}")
+        text = _C._generated_source(name, dtype, language, number)
         file, line, _ = _C._source(name)
     out = Source(text)
     out.file, out.line = file, line

@@ -31,4 +31,4 @@ class ArrayNamespaceInfo:
 
     def devices(self):
         """Devices of this build and machine."""
-        return ["cpu"]
+        return ("cpu",)

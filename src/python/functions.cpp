@@ -8,6 +8,7 @@
 #include "apply.h"
 #include "explain/recorder.h"
 #include "explain/source.h"
+#include "python/arguments.h"
 #include "python/interop.h"
 #include "python/operands.h"
 #include "python/promote.h"
@@ -55,31 +56,14 @@ std::string signature_text(const OpInfo& op) {
   return s + ")";
 }
 
-[[noreturn]] void bad_argument(const OpInfo& op, std::string_view field, const char* wanted, PyObject* given) {
-  throw TypeError(
-      std::string(op.name()) + "(): " + std::string(field) + " must be " + wanted + ", not " + Py_TYPE(given)->tp_name,
-      {{"op", std::string(op.name())}});
-}
-
-std::int64_t integer_from(const OpInfo& op, std::string_view field, PyObject* o) {
-  const Owned index(PyIndex_Check(o) ? PyNumber_Index(o) : nullptr);
-  if (!index) {
-    PyErr_Clear();
-    bad_argument(op, field, "an integer", o);
+/// No axis means the only one.
+bool is_only_axis(const OpInfo& op, PyObject* x) {
+  if (is_tensor(x) && impl_of(x)->ndim() > 1) {
+    throw ValueError(std::string(op.name()) + "(): axis is None, and x has " + std::to_string(impl_of(x)->ndim()) +
+                         " dimensions; write axis=0",
+                     {{"op", std::string(op.name())}});
   }
-  const long long v = PyLong_AsLongLong(index.get());
-  if (v == -1 && PyErr_Occurred()) throw PythonError();
-  return v;
-}
-
-Shape integers_from(const OpInfo& op, std::string_view field, PyObject* o) {
-  if (!PyTuple_Check(o) && !PyList_Check(o)) return {integer_from(op, field, o)};
-  const Owned items(check(PySequence_Fast(o, "a sequence of integers")));
-  Shape r;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
-    r.push_back(integer_from(op, field, PySequence_Fast_GET_ITEM(items.get(), i)));
-  }
-  return r;
+  return true;
 }
 
 AttrValue attribute_from(const OpInfo& op, const AttrField& f, PyObject* o) {
@@ -101,33 +85,24 @@ AttrValue attribute_from(const OpInfo& op, const AttrField& f, PyObject* o) {
     }
   }
   switch (f.type) {
-    case AttrType::number: {
-      const double v = PyFloat_AsDouble(o);
-      if (v == -1 && PyErr_Occurred()) throw PythonError();
-      return v;
-    }
+    case AttrType::number:
+      return number_argument(o, op.name(), f.name);
     case AttrType::integer:
-      return integer_from(op, f.name, o);
-    case AttrType::flag: {
-      const int v = PyObject_IsTrue(o);
-      if (v < 0) throw PythonError();
-      return v != 0;
-    }
-    case AttrType::dtype: {
-      Dtype t;
+      return integer_argument(o, op.name(), f.name);
+    case AttrType::flag:
+      return flag_argument(o, op.name(), f.name);
+    case AttrType::dtype:
       if (o == Py_None && !f.required) return {};
-      if (!dtype_from(o, t)) bad_argument(op, f.name, "a dtype such as hl.float32", o);
-      return t;
-    }
+      return dtype_argument(o, op.name(), f.name);
     case AttrType::ints:
-      return integers_from(op, f.name, o);
+      return integers_argument(o, op.name(), f.name, "an integer or a tuple of integers");
     case AttrType::axes:
       if (o == Py_None) return {};
-      return integers_from(op, f.name, o);
+      return integers_argument(o, op.name(), f.name, "None, an integer or a tuple of integers");
     case AttrType::chain:
       break;
   }
-  bad_argument(op, f.name, "internal", o);
+  throw_argument(op.name(), f.name, "internal", o);
 }
 
 /// Arguments sorted by name: the operands, then the attributes; null where one was not given.
@@ -150,6 +125,13 @@ std::vector<PyObject*> sorted(const OpInfo& op, PyObject* const* args, Py_ssize_
     }
     for (std::size_t i = 0; i < op.fields.size(); ++i) {
       if (op.fields[i].name == key) at = operands + i;
+    }
+    // NumPy's functions pass it to methods of the same name.
+    if (at == all && std::strcmp(key, "out") == 0) {
+      if (args[n + k] == Py_None) continue;
+      throw TypeError(
+          std::string(op.name()) + "(): out= is not there; write y[...] = hl." + std::string(op.name()) + "(x)",
+          {{"op", std::string(op.name())}});
     }
     if (at == all || slots[at] != nullptr) {
       throw TypeError(std::string(op.name()) + "(): " + (at == all ? "unknown" : "repeated") + " argument " + key +
@@ -186,11 +168,12 @@ std::vector<Unwrapped> unwrapped(const OpInfo& op, std::span<PyObject* const> gi
   return args;
 }
 
-/// Numbers as 0-d tensors of a dtype.
-void make_tensors(std::vector<Unwrapped>& args, Dtype dtype) {
+/// Numbers as tensors without dimensions, each of its own dtype, or of `dtype` where its kind goes in.
+void make_tensors(const OpInfo& op, std::vector<Unwrapped>& args, std::optional<Dtype> dtype = {}) {
   for (Unwrapped& u : args) {
     if (u.tensor != nullptr || u.none) continue;
-    u.owned = TensorRef::adopt(full({}, u.scalar, dtype).leak());
+    const bool goes = dtype && u.scalar.kind <= kind(*dtype);
+    u.owned = number_tensor(op.name(), u, goes ? *dtype : number_dtype(op.name(), u));
     u.tensor = u.owned.get();
   }
 }
@@ -208,12 +191,18 @@ std::vector<Operand> strict_operands(const OpInfo& op, const std::vector<Unwrapp
                           "() or every operand",
                       {{"op", std::string(op.name())}});
     }
-    if (u.tensor == nullptr && u.scalar.kind > kind(dtype)) {
-      throw DtypeMismatch(std::string(op.name()) + "(): a number of a higher kind than " + std::string(name(dtype)) +
-                              "; write x.astype() first",
+    if (u.tensor != nullptr) {
+      r.push_back(tensor_operand(u.tensor));
+      continue;
+    }
+    // A condition is no value among the others.
+    const Dtype to = op.schema.condition && r.empty() ? default_dtype(u.scalar.kind) : dtype;
+    if (u.scalar.kind > kind(to)) {
+      throw DtypeMismatch(std::string(op.name()) + "(): a number of a higher kind than " + std::string(name(to)) +
+                              "; write x.astype(hl." + std::string(name(default_dtype(u.scalar.kind))) + ") first",
                           {{"op", std::string(op.name())}});
     }
-    r.push_back(u.tensor != nullptr ? tensor_operand(u.tensor) : scalar_operand(u.scalar, dtype));
+    r.push_back(scalar_operand(number_in(op.name(), u, to), to));
   }
   return r;
 }
@@ -237,6 +226,18 @@ PyObject* result_of(const OpInfo& op, std::span<const Operand> in, const Attrs* 
   return result;
 }
 
+/// Functions of numbers only compute exactly, or raise.
+PyObject* result_of_numbers(const OpInfo& op, const Aligned& aligned, const Attrs* attrs) {
+  const Owned result(check(result_of(op, aligned.operands(), attrs)));
+  std::vector<TensorRef> outputs;
+  for (int i = 0; i < op.outputs; ++i) {
+    PyObject* o = op.outputs == 1 ? result.get() : PyTuple_GET_ITEM(result.get(), i);
+    outputs.push_back(TensorRef::share(impl_of(o)));
+  }
+  check_exact(op, aligned.arguments(), outputs);
+  return Owned::borrow(result.get()).leak();
+}
+
 PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   const OpInfo& op = *f.op;
   Recorder* r = active_recorder(context());
@@ -246,14 +247,23 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
   if (r != nullptr)
     r->end("hl." + std::string(op.name()), {{"op", std::string(op.name())}}, "a callable made from the op list");
   Attrs attrs;
-  for (std::size_t i = 0; i < op.fields.size(); ++i)
-    attrs.push_back(attribute_from(op, op.fields[i], slots[op.params.size() + i]));
+  for (std::size_t i = 0; i < op.fields.size(); ++i) {
+    PyObject* o = slots[op.params.size() + i];
+    if (o == Py_None && op.schema.primitive == Primitive::take && is_only_axis(op, slots[0])) o = nullptr;
+    attrs.push_back(attribute_from(op, op.fields[i], o));
+  }
   const Attrs* given = op.fields.empty() ? nullptr : &attrs;
   if (r != nullptr) r->begin(Phase::python, Who::slot, Who::slot, StepKind::self);
   std::vector<Unwrapped> operands;
   std::vector<Owned> items;
   if (op.schema.variadic) {
-    const Owned sequence(check(PySequence_Tuple(slots[0])));
+    const Owned sequence(PySequence_Check(slots[0]) != 0 || is_tensor(slots[0]) || PyIter_Check(slots[0])
+                             ? PySequence_Tuple(slots[0])
+                             : nullptr);
+    if (!sequence) {
+      if (PyErr_Occurred() != nullptr) throw PythonError();
+      throw_argument(op.name(), op.params[0], "a sequence of tensors", slots[0], "write [x, y]");
+    }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sequence.get()); ++i)
       items.push_back(Owned::borrow(PyTuple_GET_ITEM(sequence.get(), i)));
     std::vector<PyObject*> raw;
@@ -273,15 +283,22 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
     // Indices are not promoted with the data.
     if (r != nullptr) r->stop();
     if (r != nullptr) r->end("unwrap", {}, "indices keep their dtype");
-    make_tensors(operands, Dtype::int64);
+    make_tensors(op, operands);
     return result_of(op, strict_operands(op, operands), given);
   }
   if (op.schema.primitive == Primitive::reduce && op.fields[1].type == AttrType::dtype && !is_none(attrs, 1)) {
     // dtype= says what the elements become; nothing is aligned before.
     if (r != nullptr) r->stop();
     if (r != nullptr) r->end("unwrap", {{"promotion", "none"}}, "dtype= fixes the dtype");
-    if (operands[0].tensor == nullptr) make_tensors(operands, default_dtype(operands[0].scalar.kind));
+    make_tensors(op, operands, dtype(attrs, 1));
     return result_of(op, strict_operands(op, operands), given);
+  }
+  if (op.schema.mixed) {
+    if (const std::optional<bool> known = compare_numbers(op, operands)) {
+      if (r != nullptr) r->stop();
+      if (r != nullptr) r->end("compare_numbers", {}, "Python's own numbers compare exactly");
+      return wrap(TensorRef::adopt(full({}, Scalar(*known), Dtype::boolean).leak()));
+    }
   }
   const Aligned aligned(op, std::move(operands));
   if (r != nullptr) {
@@ -298,6 +315,7 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
   }
   const std::span<const Operand> in = aligned.operands();
   if (op.schema.identity_on_reals && !is_complex(in[0].tensor->dtype())) return wrap(TensorRef::share(in[0].tensor));
+  if (aligned.only_numbers()) return result_of_numbers(op, aligned, given);
   return result_of(op, in, given);
 }
 
@@ -347,7 +365,8 @@ std::string doc_text(const OpInfo& op) {
   }
   s += op.has_gradient ? "Gradient: yes, of any order.\n" : "Gradient: none.\n";
   s += "Raises: DtypeMismatch, DeviceMismatch, ShapeMismatch.\n";
-  return s + "Source: " + op.schema.file + ":" + std::to_string(op.schema.line) + ".";
+  const SourceText source = op_source(op);
+  return s + "Source: " + source.file + ":" + std::to_string(source.line) + ".";
 }
 
 PyObject* get_name(PyObject* self, void*) { return to_text(std::string(op_of(self).name())); }
@@ -390,7 +409,9 @@ bool make_type() {
                                 {Py_tp_methods, methods},
                                 {0, nullptr}};
   static PyType_Spec spec{"hyalite.OpFunction", sizeof(OpFunction), 0,
-                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, slots};
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |
+                              Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                          slots};
   function_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   return function_type != nullptr;
 }

@@ -1,7 +1,10 @@
-/// x[key] and x[key] = value: integers, slices, None, Ellipsis as views; one index array or mask as a gather.
+/// tensor[key] and tensor[key] = value: integers, slices, None, Ellipsis as views; index arrays and masks as a gather.
+#include <limits>
 #include <optional>
+#include <utility>
 
 #include "apply.h"
+#include "python/arguments.h"
 #include "python/interop.h"
 #include "python/operands.h"
 #include "python/promote.h"
@@ -10,14 +13,22 @@
 namespace hyalite::python {
 namespace {
 
+/// An index array, or a mask over `span` axes.
+struct Part {
+  Tensor index;
+  bool mask = false;
+  int axis = 0;   // of x, the first it indexes
+  int place = 0;  // that axis in the view of the rest
+  int span = 1;
+};
+
 /// A key in the axes' own terms.
 struct Plan {
-  Shape starts, steps, sizes;   // of the slice op, one an axis of x
-  Shape drop;                   // axes that an integer took away
-  Shape fresh;                  // places of None in the result
-  std::optional<Tensor> index;  // an index array or mask
-  int index_axis = 0;           // of x
-  int index_place = 0;          // its axis after slicing and dropping
+  Shape starts, steps, sizes;  // of the slice op, one an axis of x
+  Shape drop;                  // axes that an integer took away
+  Shape fresh;                 // places of None in the result
+  std::vector<Part> parts;
+  int dest = 0;  // how many axes of the result stand before those of the index arrays
 };
 
 Tensor handle(PyObject* o) { return Tensor::share(impl_of(o)); }
@@ -32,34 +43,48 @@ std::vector<PyObject*> items_of(PyObject* key) {
   return r;
 }
 
+Tensor tensor_of(PyObject* o, std::optional<Dtype> dtype = {}) { return Tensor::adopt(asarray(o, dtype, {}).leak()); }
+
 /// A list, array or tensor that indexes; empty for what is no array. 0-d integers count as integers.
 std::optional<Tensor> array_key(PyObject* o) {
   if (o == Py_None || o == Py_Ellipsis || PySlice_Check(o) || PyLong_CheckExact(o)) return {};
   if (is_tensor(o)) return handle(o);
-  if (PyBool_Check(o)) return Tensor::adopt(asarray(o, {}, {}).leak());
-  if (PyList_Check(o)) {
-    const bool none = PyList_GET_SIZE(o) == 0;
-    return Tensor::adopt(asarray(o, none ? std::optional<Dtype>(Dtype::int64) : std::nullopt, {}).leak());
+  if (PyBool_Check(o)) return tensor_of(o);
+  if (PyList_Check(o) || PyTuple_Check(o) || PyRange_Check(o)) {
+    Tensor t = tensor_of(o);
+    return t.numel() == 0 && t.dtype() == Dtype::float32 ? tensor_of(o, Dtype::int64) : t;
   }
   // NumPy's arrays and scalars; its integers without dimensions then count as integers.
-  if (PyObject_HasAttrString(o, "__array_interface__")) return Tensor::adopt(asarray(o, {}, {}).leak());
+  if (PyObject_HasAttrString(o, "__array_interface__")) return tensor_of(o);
   return {};
 }
 
-std::int64_t index_value(PyObject* o) {
+[[noreturn]] void throw_out_of_range(const std::string& given, int axis, std::int64_t size) {
+  throw IndexError(
+      "index " + given + " is out of range for axis " + std::to_string(axis) + " of size " + std::to_string(size) +
+          (size == 0 ? "" : "; write one from " + std::to_string(-size) + " to " + std::to_string(size - 1)),
+      {{"index", given}, {"axis", std::int64_t{axis}}, {"size", size}});
+}
+
+[[noreturn]] void throw_out_of_range(std::int64_t given, int axis, std::int64_t size) {
+  throw IndexError(
+      "index " + std::to_string(given) + " is out of range for axis " + std::to_string(axis) + " of size " +
+          std::to_string(size) +
+          (size == 0 ? "" : "; write one from " + std::to_string(-size) + " to " + std::to_string(size - 1)),
+      {{"index", given}, {"axis", std::int64_t{axis}}, {"size", size}});
+}
+
+std::int64_t index_value(PyObject* o, int axis, std::int64_t size) {
   const Owned i(PyNumber_Index(o));
   if (!i) {
     PyErr_Clear();
-    throw IndexError(
-        std::string("an index must be an integer, a slice, None, ... or an array of integers or booleans, not ") +
-            Py_TYPE(o)->tp_name,
-        {});
+    throw IndexError("an index must be an integer, a slice, None, ... or an array of integers or booleans, not " +
+                         shown(o) + (PyFloat_Check(o) ? "; write int(i)" : ""),
+                     {});
   }
-  const long long v = PyLong_AsLongLong(i.get());
-  if (v == -1 && PyErr_Occurred()) {
-    PyErr_Clear();
-    throw IndexError("an index beyond 64 bits is out of range", {});
-  }
+  int beyond = 0;
+  const long long v = PyLong_AsLongLongAndOverflow(i.get(), &beyond);
+  if (beyond != 0) throw_out_of_range(int_text(i.get()), axis, size);
   return v;
 }
 
@@ -74,12 +99,8 @@ void take_axis(Plan& p, const TensorImpl& x, int axis, PyObject* item) {
     p.sizes.push_back(n);
     return;
   }
-  const std::int64_t given = index_value(item), at = given < 0 ? given + size : given;
-  if (at < 0 || at >= size) {
-    throw IndexError("index " + std::to_string(given) + " is out of range for axis " + std::to_string(axis) +
-                         " of size " + std::to_string(size),
-                     {{"index", given}, {"axis", std::int64_t{axis}}, {"size", size}});
-  }
+  const std::int64_t given = index_value(item, axis, size), at = given < 0 ? given + size : given;
+  if (at < 0 || at >= size) throw_out_of_range(given, axis, size);
   p.starts.push_back(at);
   p.steps.push_back(1);
   p.sizes.push_back(1);
@@ -92,6 +113,41 @@ void whole_axis(Plan& p, const TensorImpl& x, int axis) {
   p.sizes.push_back(x.shape()[axis]);
 }
 
+void check_index(const TensorImpl& x, const Part& part) {
+  if (!part.mask) {
+    if (kind(part.index.dtype()) == Kind::integer) return;
+    throw IndexError("an index array must hold integers or booleans, not " + std::string(name(part.index.dtype())) +
+                         "; write i.astype(hl.int64)",
+                     {});
+  }
+  const std::span<const std::int64_t> mask = part.index.shape();
+  for (std::size_t i = 0; i < mask.size(); ++i) {
+    const std::size_t axis = static_cast<std::size_t>(part.axis) + i;
+    const std::int64_t size = x.shape()[axis];
+    if (mask[i] == size || mask[i] == 0) continue;
+    throw IndexError("a mask of shape " + to_string(mask) + " does not match axis " + std::to_string(axis) +
+                         " of size " + std::to_string(size) + "; write a mask of x's own sizes",
+                     {{"axis", static_cast<std::int64_t>(axis)}, {"size", size}});
+  }
+}
+
+/// Where the axes of the index arrays go: to the place of the first, if the arrays, and the integers beside them, stand
+/// next to each other, else to the front. That is NumPy's rule.
+class Placement {
+ public:
+  void other() { run_ended_ = seen_; }
+  void advanced(int kept) {
+    if (!seen_) dest_ = kept;
+    if (run_ended_) dest_ = 0, apart_ = true;
+    seen_ = true;
+  }
+  int dest() const { return apart_ ? 0 : dest_; }
+
+ private:
+  bool seen_ = false, run_ended_ = false, apart_ = false;
+  int dest_ = 0;
+};
+
 Plan make_plan(const TensorImpl& x, PyObject* key) {
   const std::vector<PyObject*> items = items_of(key);
   std::vector<std::optional<Tensor>> arrays;
@@ -103,35 +159,45 @@ Plan make_plan(const TensorImpl& x, PyObject* key) {
     if (o == Py_None || o == Py_Ellipsis) continue;
     used += a && is_mask(*a) ? a->ndim() : 1;
   }
-  if (ellipses > 1) throw IndexError("an index can have one ..., not more", {});
+  if (ellipses > 1) throw IndexError("an index can have one ..., not more; write : for the other axes", {});
   if (used > x.ndim()) {
     throw IndexError("too many indices: " + std::to_string(used) + " for " + std::to_string(x.ndim()) + " axes",
                      {{"ndim", std::int64_t{x.ndim()}}});
   }
   Plan p;
-  int axis = 0, place = 0;
+  Placement placement;
+  int axis = 0, place = 0, indexed = 0;  // `indexed` of the `place` axes so far belong to index arrays
   for (std::size_t i = 0; i < items.size(); ++i) {
     PyObject* o = items[i];
     if (o == Py_None) {
       p.fresh.push_back(place++);
+      placement.other();
     } else if (o == Py_Ellipsis) {
       for (int k = x.ndim() - used; k > 0; --k, ++place) whole_axis(p, x, axis++);
+      placement.other();
     } else if (arrays[i] && (arrays[i]->ndim() > 0 || is_mask(*arrays[i]))) {
-      if (p.index)
-        throw Unsupported("indexing with more than one array is not there yet; index one axis after the other", {});
-      p.index = arrays[i];
-      p.index_axis = axis;
-      p.index_place = place;
-      const int span = is_mask(*p.index) ? p.index->ndim() : 1;
+      const bool mask = is_mask(*arrays[i]);
+      p.parts.push_back({*arrays[i], mask, axis, place, mask ? arrays[i]->ndim() : 1});
+      check_index(x, p.parts.back());
+      placement.advanced(place - indexed);
+      const int span = p.parts.back().span;
       for (int k = 0; k < span; ++k) whole_axis(p, x, axis++);
       place += span;
+      indexed += span;
     } else {
       const std::size_t dropped = p.drop.size();
       take_axis(p, x, axis++, o);
-      place += p.drop.size() == dropped;
+      const bool kept = p.drop.size() == dropped;
+      if (kept) {
+        placement.other();
+      } else {
+        placement.advanced(place - indexed);
+      }
+      place += kept;
     }
   }
   while (axis < x.ndim()) whole_axis(p, x, axis++);
+  p.dest = placement.dest();
   return p;
 }
 
@@ -142,12 +208,18 @@ bool is_whole(const Plan& p, const TensorImpl& x) {
   return true;
 }
 
-/// The view of everything but an index array.
+/// The view of everything but index arrays; x itself where there is nothing to do.
 Tensor basic(const Tensor& x, const Plan& p) {
   Tensor r = x;
   if (!is_whole(p, *x.impl())) r = slice(r, p.starts, p.steps, p.sizes);
   if (!p.drop.empty()) r = squeeze(r, Axes(p.drop));
   if (!p.fresh.empty()) r = expand_dims(r, p.fresh);
+  return r;
+}
+
+/// The same, and a view also where there is nothing to do.
+Tensor basic_view(const Tensor& x, const Plan& p) {
+  const Tensor r = basic(x, p);
   return r.impl() == x.impl() ? reshape(x, to_vector(x.shape())) : r;
 }
 
@@ -156,7 +228,7 @@ Tensor true_positions(const Tensor& mask) {
   const TensorRef dense = clone(*mask.impl());
   const auto* p = reinterpret_cast<const std::uint8_t*>(dense->data());
   std::int64_t count = 0;
-  for (std::int64_t i = 0; i < dense->numel(); ++i) count += p[i];
+  for (std::int64_t i = 0; i < dense->numel(); ++i) count += p[i] != 0;
   TensorRef r = TensorImpl::empty(Dtype::int64, DimList{count});
   auto* to = reinterpret_cast<std::int64_t*>(r->data());
   for (std::int64_t i = 0; i < dense->numel(); ++i) {
@@ -165,77 +237,242 @@ Tensor true_positions(const Tensor& mask) {
   return Tensor::adopt(r.leak());
 }
 
-void check_mask(const Tensor& x, const Plan& p) {
-  const std::span<const std::int64_t> mask = p.index->shape();
-  for (std::size_t i = 0; i < mask.size(); ++i) {
-    const std::int64_t size = x.shape()[static_cast<std::size_t>(p.index_axis) + i];
-    if (mask[i] == size || mask[i] == 0) continue;
-    throw IndexError("a mask of shape " + to_string(mask) + " does not match axis " +
-                         std::to_string(p.index_axis + static_cast<int>(i)) + " of size " + std::to_string(size),
-                     {{"axis", std::int64_t{p.index_axis} + static_cast<std::int64_t>(i)}, {"size", size}});
+template <class T>
+void each_checked(const T* from, std::int64_t n, std::int64_t size, int axis, std::int64_t* to) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (std::cmp_less(from[i], -size) || std::cmp_greater_equal(from[i], size)) {
+      if (std::cmp_greater(from[i], std::numeric_limits<std::int64_t>::max())) {
+        throw_out_of_range(std::to_string(from[i]), axis, size);
+      }
+      throw_out_of_range(static_cast<std::int64_t>(from[i]), axis, size);
+    }
+    if (to != nullptr) to[i] = static_cast<std::int64_t>(from[i]) + (from[i] < T{0} ? size : 0);
   }
 }
 
-/// One index array or mask, applied to the view of the rest.
+/// Throws IndexError for an index outside the axis. Writes the indices, none of them negative, to `to` if it is there.
+void check_range(const Tensor& index, std::int64_t size, int axis, std::int64_t* to) {
+  const TensorRef dense = index.impl()->contiguous() ? TensorRef::share(index.impl()) : clone(*index.impl());
+  const std::byte* p = dense->data();
+  const std::int64_t n = dense->numel();
+  const auto as = [&](auto type) { each_checked(reinterpret_cast<const decltype(type)*>(p), n, size, axis, to); };
+  switch (dense->dtype()) {
+    case Dtype::int8:
+      return as(std::int8_t{});
+    case Dtype::int16:
+      return as(std::int16_t{});
+    case Dtype::int32:
+      return as(std::int32_t{});
+    case Dtype::uint8:
+      return as(std::uint8_t{});
+    case Dtype::uint16:
+      return as(std::uint16_t{});
+    case Dtype::uint32:
+      return as(std::uint32_t{});
+    case Dtype::uint64:
+      return as(std::uint64_t{});
+    default:
+      return as(std::int64_t{});
+  }
+}
+
+/// The index arrays as one, over the row-major order of the axes they index.
+struct Joined {
+  Tensor linear;        // int64
+  Shape before, after;  // the other sizes of the view
+  Shape sizes;          // of the axes that are indexed
+  std::int64_t count = 1;
+  Shape order;  // of the view's axes, with the indexed ones together behind `before`
+
+  Shape shape(std::span<const std::int64_t> middle) const {
+    Shape r = before;
+    r.insert(r.end(), middle.begin(), middle.end());
+    r.insert(r.end(), after.begin(), after.end());
+    return r;
+  }
+  Shape one_axis(std::int64_t n) const { return shape({&n, 1}); }
+};
+
+/// An index or mask as int64, dense, none negative.
+Tensor positions(const TensorImpl& x, const Part& part) {
+  if (part.mask) return true_positions(part.index);
+  Tensor r = empty(to_vector(part.index.shape()), Dtype::int64);
+  check_range(part.index, x.shape()[part.axis], part.axis, static_cast<std::int64_t*>(r.data()));
+  return r;
+}
+
+Joined join(const TensorImpl& x, const Tensor& view, const Plan& p) {
+  Joined j;
+  std::vector<bool> indexed(static_cast<std::size_t>(view.ndim()), false);
+  std::vector<std::int64_t> extents;
+  Shape group;
+  for (const Part& part : p.parts) {
+    std::int64_t extent = 1;
+    for (int k = 0; k < part.span; ++k) {
+      const int a = part.place + k;
+      indexed[a] = true;
+      group.push_back(a);
+      j.sizes.push_back(view.shape()[a]);
+      extent *= view.shape()[a];
+    }
+    extents.push_back(extent);
+    j.count *= extent;
+  }
+  for (int a = 0; a < view.ndim(); ++a) {
+    if (indexed[a]) continue;
+    const bool front = static_cast<int>(j.before.size()) < p.dest;
+    (front ? j.before : j.after).push_back(view.shape()[a]);
+    if (!front && static_cast<int>(j.order.size()) == p.dest) j.order.insert(j.order.end(), group.begin(), group.end());
+    j.order.push_back(a);
+  }
+  if (j.order.size() < static_cast<std::size_t>(view.ndim())) j.order.insert(j.order.end(), group.begin(), group.end());
+  std::vector<Tensor> all;
+  DimList shape;
+  for (const Part& part : p.parts) {
+    all.push_back(positions(x, part));
+    if (broadcast_into(shape, all.back().shape())) continue;
+    throw IndexError("index arrays of shapes " + to_string(shape) + " and " + to_string(all.back().shape()) +
+                         " do not broadcast; write arrays of one shape",
+                     {});
+  }
+  if (all.size() == 1) {
+    j.linear = all[0];
+    return j;
+  }
+  const NoGrad off;
+  Tensor sum = zeros(to_vector(shape), Dtype::int64);
+  for (std::size_t i = 0; i < all.size(); ++i) sum = sum * Scalar(extents[i]) + all[i];
+  j.linear = sum;
+  return j;
+}
+
+bool in_order(const Shape& order) {
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (order[i] != static_cast<std::int64_t>(i)) return false;
+  }
+  return true;
+}
+
+/// Index arrays and masks, applied to the view of the rest.
 Tensor gathered(const Tensor& x, const Plan& p) {
   Tensor view = basic(x, p);
-  if (!is_mask(*p.index)) {
-    if (kind(p.index->dtype()) != Kind::integer) {
-      throw IndexError("an index array must hold integers or booleans, not " + std::string(name(p.index->dtype())), {});
-    }
-    return take(view, *p.index, p.index_place);
+  if (p.parts.size() == 1 && !p.parts[0].mask && p.parts[0].place == p.dest) {
+    const Part& part = p.parts[0];
+    check_range(part.index, x.shape()[part.axis], part.axis, nullptr);
+    return take(view, part.index, part.place);
   }
-  check_mask(x, p);
-  Shape joined = to_vector(view.shape());
-  std::int64_t count = 1;
-  for (int i = 0; i < p.index->ndim(); ++i) count *= joined[static_cast<std::size_t>(p.index_place + i)];
-  joined.erase(joined.begin() + p.index_place, joined.begin() + p.index_place + p.index->ndim());
-  joined.insert(joined.begin() + p.index_place, count);
-  return take(reshape(view, joined), true_positions(*p.index), p.index_place);
+  const Joined j = join(*x.impl(), view, p);
+  if (!in_order(j.order)) view = permute_dims(view, j.order);
+  return take(reshape(view, j.one_axis(j.count)), j.linear, p.dest);
+}
+
+// ---------------------------------------------------------------------------------------------------- assignment
+
+/// A list of numbers only, which are as weak as one number.
+bool only_numbers(PyObject* o) {
+  if (!PyList_Check(o) && !PyTuple_Check(o)) {
+    Scalar s;
+    int beyond;
+    return scalar_from(o, s, beyond);
+  }
+  const Owned items(check(PySequence_Tuple(o)));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i) {
+    if (!only_numbers(PyTuple_GET_ITEM(items.get(), i))) return false;
+  }
+  return true;
+}
+
+[[noreturn]] void throw_no_cast(Dtype from, Dtype to, bool number) {
+  const std::string a(name(from)), b(name(to));
+  const std::string cast = is_complex(from) && !is_complex(to) ? "hl.real(value)"
+                           : number                            ? "hl.asarray(value).astype(hl." + b + ")"
+                                                               : "value.astype(hl." + b + ")";
+  throw DtypeMismatch("setitem(): a value of " + a + " does not go into " + b + "; write " + cast,
+                      {{"op", std::string("setitem")}, {"left_dtype", b}, {"right_dtype", a}});
 }
 
 /// The value to store, in the target's dtype: casts only by promotion.
 Tensor storable(PyObject* value, const TensorImpl& target) {
+  const Dtype to = target.dtype();
   Unwrapped u;
   if (!unwrap_or_scalar(value, u)) {
     if (PyErr_Occurred()) throw PythonError();
-    u.owned = asarray(value, {}, {});
+    u.owned = asarray(
+        value,
+        (PyList_Check(value) || PyTuple_Check(value)) && only_numbers(value) ? std::optional<Dtype>(to) : std::nullopt,
+        {});
     u.tensor = u.owned.get();
   }
-  const Dtype to = target.dtype();
-  const Dtype joined =
-      u.tensor != nullptr ? promote(to, u.tensor->dtype(), "setitem") : promote_weak(to, u.scalar.kind);
-  if (joined != to) {
-    throw DtypeMismatch("setitem: " + std::string(name(joined)) + " does not go into " + std::string(name(to)) +
-                            "; write x = x.astype(hl." + std::string(name(joined)) + ") first",
-                        {{"op", std::string("setitem")},
-                         {"left_dtype", std::string(name(to))},
-                         {"right_dtype", std::string(name(joined))}});
+  if (u.tensor != nullptr) {
+    if (promote(to, u.tensor->dtype(), "setitem") != to) throw_no_cast(u.tensor->dtype(), to, u.owned.get() != nullptr);
+    return astype(Tensor::share(u.tensor), to);
   }
-  if (u.tensor != nullptr) return astype(Tensor::share(u.tensor), to);
-  if (u.beyond != 0 || !fits(u.scalar, to)) {
-    throw OverflowError(
-        "setitem: the integer does not fit " + std::string(name(to)) + "; write x = x.astype() with a wider dtype",
-        {{"op", std::string("setitem")}, {"dtype", std::string(name(to))}});
-  }
-  return full({}, u.scalar, to);
+  if (promote_weak(to, u.scalar.kind) != to) throw_no_cast(default_dtype(u.scalar.kind), to, true);
+  return full({}, number_in("setitem", u, to), to);
+}
+
+[[noreturn]] void throw_no_broadcast(const Tensor& value, std::span<const std::int64_t> shape) {
+  throw ShapeMismatch(
+      "setitem(): a value of shape " + to_string(value.shape()) + " does not broadcast to " + to_string(shape) +
+          "; write one of that shape, or of sizes 1",
+      {{"op", std::string("setitem")}, {"left_shape", to_vector(shape)}, {"right_shape", to_vector(value.shape())}});
+}
+
+/// The value under the shape. Leading axes of size 1 fall away, as NumPy lets them.
+Tensor spread(const Tensor& value, const Shape& shape) {
+  Tensor v = value;
+  while (v.ndim() > static_cast<int>(shape.size()) && v.shape()[0] == 1) v = squeeze(v, 0);
+  DimList joined{Dims(shape)};
+  if (!broadcast_into(joined, v.shape()) || !same_dims(joined, shape)) throw_no_broadcast(value, shape);
+  return broadcast_to(v, shape);
 }
 
 void write(const Tensor& view, const Tensor& value) {
   static const OpInfo& op = find_op("astype");
-  // Leading axes of size 1 of the value fall away, as NumPy lets them.
-  Tensor v = value;
-  while (v.ndim() > view.ndim() && v.shape()[0] == 1) v = squeeze(v, 0);
-  if (v.ndim() > view.ndim()) {
-    throw ShapeMismatch("setitem: " + to_string(value.shape()) + " does not broadcast to " + to_string(view.shape()),
-                        {{"op", std::string("setitem")},
-                         {"left_shape", to_vector(view.shape())},
-                         {"right_shape", to_vector(value.shape())}});
-  }
-  const Tensor spread = broadcast_to(v, to_vector(view.shape()));
-  const Operand in = tensor_operand(spread.impl());
+  const Tensor all = spread(value, to_vector(view.shape()));
+  const Operand in = tensor_operand(all.impl());
   const Attrs attrs{view.dtype(), false};
   apply(op, {&in, 1}, &attrs, view.impl());
+}
+
+/// Of each indexed element: whether it is written, and by which value, the last that names it.
+struct Writers {
+  Tensor hit, source;
+};
+Writers writers(const Joined& j) {
+  Writers w{zeros(j.sizes, Dtype::boolean), zeros(j.sizes, Dtype::int64)};
+  auto* hit = static_cast<std::uint8_t*>(w.hit.data());
+  auto* source = static_cast<std::int64_t*>(w.source.data());
+  const TensorRef dense = clone(*j.linear.impl());
+  const auto* at = reinterpret_cast<const std::int64_t*>(dense->data());
+  for (std::int64_t i = 0; i < dense->numel(); ++i) {
+    hit[at[i]] = 1;
+    source[at[i]] = i;
+  }
+  return w;
+}
+
+/// view[...] = value through index arrays: where(written, its value, what is there), in place.
+void scatter(const Tensor& x, const Plan& p, const Tensor& value) {
+  static const OpInfo& op = find_op("where");
+  Tensor view = basic(x, p);
+  const Joined j = join(*x.impl(), view, p);
+  if (!in_order(j.order)) view = permute_dims(view, j.order);
+  const Shape indexed = j.shape(j.linear.shape());
+  Tensor v = spread(value, indexed);
+  if (v.numel() == 0) return;
+  const Writers w = writers(j);
+  if (value.numel() == 1) {
+    v = reshape(value, {});
+  } else {
+    v = take(reshape(v, j.one_axis(j.linear.numel())), w.source, p.dest);
+  }
+  Shape ones(j.before.size(), 1);
+  ones.insert(ones.end(), j.sizes.begin(), j.sizes.end());
+  ones.insert(ones.end(), j.after.size(), 1);
+  const Tensor hit = reshape(w.hit, ones);
+  const Operand in[] = {tensor_operand(hit.impl()), tensor_operand(v.impl()), tensor_operand(view.impl())};
+  apply(op, in, nullptr, view.impl());
 }
 
 }  // namespace
@@ -244,7 +481,8 @@ PyObject* get_item(PyObject* self, PyObject* key) noexcept {
   try {
     const Tensor x = handle(self);
     const Plan p = make_plan(*x.impl(), key);
-    return wrap(TensorRef::adopt((p.index ? gathered(x, p) : basic(x, p)).leak()));
+    Tensor r = p.parts.empty() ? basic_view(x, p) : gathered(x, p);
+    return wrap(TensorRef::adopt(r.leak()));
   } catch (...) {
     return raise_current();
   }
@@ -252,22 +490,15 @@ PyObject* get_item(PyObject* self, PyObject* key) noexcept {
 
 int set_item(PyObject* self, PyObject* key, PyObject* value) noexcept {
   try {
-    if (value == nullptr) throw TypeError("elements of a tensor cannot be deleted", {});
+    if (value == nullptr) throw TypeError("elements of a tensor cannot be deleted; write x[...] for what is left", {});
     const Tensor x = handle(self);
     const Plan p = make_plan(*x.impl(), key);
     const Tensor stored = storable(value, *x.impl());
-    if (!p.index) {
-      write(basic(x, p), stored);
-      return 0;
+    if (p.parts.empty()) {
+      write(basic_view(x, p), stored);
+    } else {
+      scatter(x, p, stored);
     }
-    const bool everywhere = is_mask(*p.index) && p.index->ndim() == x.ndim() && p.fresh.empty();
-    if (!everywhere || stored.ndim() != 0) {
-      throw Unsupported("assignment through an index array is not there yet; write x = hl.where(mask, value, x)", {});
-    }
-    check_mask(x, p);
-    static const OpInfo& op = find_op("where");
-    const Operand in[] = {tensor_operand(p.index->impl()), tensor_operand(stored.impl()), tensor_operand(x.impl())};
-    apply(op, in, nullptr, x.impl());
     return 0;
   } catch (...) {
     raise_current();

@@ -15,6 +15,7 @@
 #include "creation.h"
 #include "explain/ceiling.h"
 #include "explain/source.h"
+#include "python/arguments.h"
 #include "python/derivatives.h"
 #include "python/errors.h"
 #include "python/format.h"
@@ -22,6 +23,7 @@
 #include "python/hooks.h"
 #include "python/interop.h"
 #include "python/node_object.h"
+#include "python/operands.h"
 #include "python/pickle.h"
 #include "python/promote.h"
 #include "python/tensor_type.h"
@@ -89,10 +91,6 @@ Dtype required_dtype(nb::handle o) {
   if (!dtype_from(o.ptr(), t)) throw TypeError("dtype must be a dtype such as hl.float32", {});
   return t;
 }
-std::optional<Dtype> optional_dtype(nb::handle o) {
-  if (o.is_none()) return {};
-  return required_dtype(o);
-}
 nb::object out(Tensor t) {
   PyObject* o = wrap(TensorRef::adopt(t.leak()));
   if (o == nullptr) throw nb::python_error();
@@ -108,23 +106,27 @@ std::vector<Tensor> in_list(nb::handle o) {
   for (nb::handle h : o) r.push_back(h.is_none() ? Tensor() : in(h));
   return r;
 }
-Scalar scalar_in(nb::handle o, Dtype dtype, const char* what) {
-  Scalar s;
-  int beyond = 0;
-  if (!scalar_from(o.ptr(), s, beyond)) throw TypeError(std::string(what) + "(): a number is needed", {});
-  if (s.kind > kind(dtype) && dtype != Dtype::boolean) {
-    throw TypeError(std::string(what) + "(): the number is of a higher kind than " + std::string(name(dtype)), {});
+/// A Python number as the fill of a new tensor. Throws TypeError for a higher kind, OverflowError for an int outside.
+Tensor filled(const Shape& shape, nb::handle value, std::optional<Dtype> dtype, Device device, std::string_view op) {
+  Unwrapped u;
+  if (is_tensor(value.ptr()) || !unwrap_or_scalar(value.ptr(), u) || u.tensor != nullptr) {
+    if (PyErr_Occurred() != nullptr) throw PythonError();
+    throw_argument(op, "fill_value", "a number or a tensor without dimensions", value.ptr());
   }
-  if (beyond != 0 || !fits(s, dtype)) {
-    if (kind(dtype) == Kind::integer)
-      throw OverflowError(std::string(what) + "(): the integer does not fit " + std::string(name(dtype)), {});
-    if (beyond != 0) s = Scalar(large_int(o.ptr(), Dtype::float64));
+  const Dtype to = dtype ? *dtype : number_dtype(op, u);
+  if (u.scalar.kind > kind(to) && to != Dtype::boolean) {
+    throw TypeError(std::string(op) + "(): " + shown(value.ptr()) + " does not go into " + std::string(name(to)) +
+                        "; write " + (u.scalar.kind == Kind::complex ? "x.real" : "int(x)") + " or dtype=hl." +
+                        std::string(name(python::default_dtype(u.scalar.kind))),
+                    {{"op", std::string(op)}, {"dtype", std::string(name(to))}});
   }
-  return s;
+  return full(shape, number_in(op, u, to), to, device);
 }
 
 void bind_dtypes(nb::module_& m) {
   m.def("_register_dtypes", [](nb::list all) {
+    if (dtypes[0] != nullptr || all.size() != dtypes.size())
+      throw ValueError("_register_dtypes(): takes every dtype, once; leave it to the package", {});
     for (std::size_t i = 0; i < dtypes.size(); ++i) dtypes[i] = nb::object(all[i]).release().ptr();
     dtype_type = reinterpret_cast<PyObject*>(Py_TYPE(dtypes[0]));
   });
@@ -151,17 +153,42 @@ void bind_dtypes(nb::module_& m) {
   });
 }
 
+/// Checks of arguments for the functions written in Python.
+void bind_arguments(nb::module_& m) {
+  m.def(
+      "_shown", [](nb::handle o) { return shown(o.ptr()); }, nb::arg("value").none());
+  m.def(
+      "_integer", [](nb::handle o, const char* op, const char* name) { return integer_argument(o.ptr(), op, name); },
+      nb::arg("value").none(), nb::arg("op"), nb::arg("name"));
+  m.def(
+      "_integers",
+      [](nb::handle o, const char* op, const char* name) {
+        return nb::tuple(nb::cast(integers_argument(o.ptr(), op, name, "an integer or a tuple of integers")));
+      },
+      nb::arg("value").none(), nb::arg("op"), nb::arg("name"));
+  m.def(
+      "_flag", [](nb::handle o, const char* op, const char* name) { return flag_argument(o.ptr(), op, name); },
+      nb::arg("value").none(), nb::arg("op"), nb::arg("name"));
+  m.def(
+      "_dtype", [](nb::handle o, const char* op, const char* name) { return out(dtype_argument(o.ptr(), op, name)); },
+      nb::arg("value").none(), nb::arg("op"), nb::arg("name") = "dtype");
+}
+
 void bind_creation(nb::module_& m) {
   m.def(
       "_asarray",
-      [](nb::handle o, nb::handle dtype, std::optional<bool> copy) {
-        return out(Tensor::adopt(asarray(o.ptr(), optional_dtype(dtype), copy).leak()));
+      [](nb::handle o, nb::handle dtype, nb::handle copy, const char* op) {
+        const std::optional<Dtype> t = optional_dtype_argument(dtype.ptr(), op);
+        return out(Tensor::adopt(asarray(o.ptr(), t, optional_flag_argument(copy.ptr(), op, "copy")).leak()));
       },
-      nb::arg("obj"), nb::arg("dtype").none(), nb::arg("copy").none());
+      nb::arg("obj").none(), nb::arg("dtype").none(), nb::arg("copy").none(), nb::arg("op") = "asarray");
   m.def(
       "_from_dlpack",
-      [](nb::handle o, std::optional<bool> copy) { return out(Tensor::adopt(from_dlpack(o.ptr(), copy).leak())); },
-      nb::arg("obj"), nb::arg("copy").none());
+      [](nb::handle o, nb::handle copy) {
+        const std::optional<bool> c = optional_flag_argument(copy.ptr(), "from_dlpack", "copy");
+        return out(Tensor::adopt(from_dlpack(o.ptr(), c).leak()));
+      },
+      nb::arg("obj").none(), nb::arg("copy").none());
   m.def("_storage_from",
         [](nb::handle buffer, bool was_writable) { return nb::steal(storage_from(buffer.ptr(), was_writable)); });
   m.def("_tensor_from", [](nb::handle cls, nb::handle storage, nb::handle dtype, nb::handle shape, nb::handle strides,
@@ -169,13 +196,23 @@ void bind_creation(nb::module_& m) {
     return nb::steal(
         tensor_from(cls.ptr(), storage.ptr(), dtype.ptr(), shape.ptr(), strides.ptr(), offset.ptr(), requires_grad));
   });
-  m.def("_empty", [](const Shape& shape, nb::handle dtype, const std::string& device) {
-    return out(empty(shape, required_dtype(dtype), parse_device(device)));
-  });
-  m.def("_full", [](const Shape& shape, nb::handle value, nb::handle dtype, const std::string& device) {
-    const Dtype t = required_dtype(dtype);
-    return out(full(shape, scalar_in(value, t, "full"), t, parse_device(device)));
-  });
+  m.def(
+      "_empty",
+      [](nb::handle shape, nb::handle dtype, nb::handle device, const char* op) {
+        return out(empty(shape_argument(shape.ptr(), op),
+                         optional_dtype_argument(dtype.ptr(), op).value_or(Dtype::float32),
+                         device_argument(device.ptr(), op)));
+      },
+      nb::arg("shape").none(), nb::arg("dtype").none(), nb::arg("device").none(), nb::arg("op") = "empty");
+  m.def(
+      "_full",
+      [](nb::handle shape, nb::handle value, nb::handle dtype, nb::handle device, const char* op) {
+        const Shape sizes = shape_argument(shape.ptr(), op);
+        const std::optional<Dtype> t = optional_dtype_argument(dtype.ptr(), op);
+        return out(filled(sizes, value, t, device_argument(device.ptr(), op), op));
+      },
+      nb::arg("shape").none(), nb::arg("value").none(), nb::arg("dtype").none(), nb::arg("device").none(),
+      nb::arg("op") = "full");
   m.def("_range_int", [](std::int64_t a, std::int64_t s, std::int64_t n, nb::handle d) {
     return out(range(a, s, n, required_dtype(d)));
   });
@@ -360,6 +397,7 @@ NB_MODULE(_C, m) {
   bind_dtypes(m);
   nb::module_ engine = m.def_submodule("_C_engine", "The engine without promotion: operands must have one dtype.");
   if (!add_functions(m.ptr(), engine.ptr())) throw nb::python_error();
+  bind_arguments(m);
   bind_creation(m);
   bind_modes(m);
   bind_memory(m);

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <array>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "apply.h"
@@ -25,6 +28,19 @@ bool unwrap_or_scalar(PyObject* o, Unwrapped& to);
 /// For the trace: dtype, shape and device of a tensor, or the number as Python writes it.
 std::string described(const Unwrapped& u);
 
+/// The number as the dtype takes it: a float dtype rounds an int of any size once. Throws OverflowError for an int
+/// outside an integer dtype.
+Scalar number_in(std::string_view op, const Unwrapped& u, Dtype dtype);
+/// The same as a tensor without dimensions.
+TensorRef number_tensor(std::string_view op, const Unwrapped& u, Dtype dtype);
+/// The dtype of the number alone: int64, or uint64 where only that holds it. Throws OverflowError beyond both.
+Dtype number_dtype(std::string_view op, const Unwrapped& u);
+
+/// A comparison of two numbers, exact as Python makes it; empty for an op that is none, or that complex numbers lack.
+std::optional<bool> compare_numbers(const OpInfo& op, std::span<const Unwrapped> args);
+/// Throws OverflowError where an op of only integers has an exact result that its dtype does not hold.
+void check_exact(const OpInfo& op, std::span<const Unwrapped> args, std::span<const TensorRef> results);
+
 /// What was done to align dtypes, for the trace.
 struct Promotion {
   Dtype dtype = Dtype::float32;
@@ -41,17 +57,21 @@ class Aligned {
   std::span<const Operand> operands() const { return operands_; }
   const Promotion& promotion() const { return promotion_; }
   const std::vector<Unwrapped>& arguments() const { return args_; }
+  /// No operand was a tensor.
+  bool only_numbers() const { return only_numbers_; }
 
  private:
+  void make_first(const OpInfo& op, std::size_t first);
   void keep_first(const OpInfo& op, std::vector<Unwrapped>& args);
   void all_real(const OpInfo& op, Dtype dtype);
-  void compare_mixed(std::vector<Unwrapped>& args);
+  void compare_mixed(const OpInfo& op, std::vector<Unwrapped>& args);
   void add(TensorImpl* t, Dtype dtype);
   void add(const OpInfo& op, const Unwrapped& u, Dtype dtype);
   std::vector<Operand> operands_;
   std::vector<TensorRef> keep_;
   std::vector<Unwrapped> args_;
   Promotion promotion_;
+  bool only_numbers_ = false;
 };
 
 }  // namespace hyalite::python

@@ -38,6 +38,17 @@ PyObject* wrap_result(const OpInfo& op, std::span<const Operand> in, TensorImpl*
   return wrap(apply(op, in, nullptr, target));
 }
 
+/// NotImplemented, so that the other operand's type is asked. But Python would join the bytes of a tensor to bytes.
+PyObject* not_implemented(const OpInfo& op, PyObject* x) {
+  if (op.schema.slot == Slot::add && (PyBytes_Check(x) || PyByteArray_Check(x))) {
+    throw TypeError(std::string(op.name()) + "(): " + Py_TYPE(x)->tp_name +
+                        " and a tensor do not add; write hl.asarray(" + (PyBytes_Check(x) ? "bytearray(x)" : "x") +
+                        ") + y for numbers, x + bytes(y) for bytes",
+                    {{"op", std::string(op.name())}});
+  }
+  Py_RETURN_NOTIMPLEMENTED;
+}
+
 /// The traced path: the same steps, each told to the recorder.
 [[gnu::cold, gnu::noinline]] PyObject* binary_traced(const OpInfo& op, PyObject* x, PyObject* y, TensorImpl* target,
                                                      Recorder& r) {
@@ -47,7 +58,7 @@ PyObject* wrap_result(const OpInfo& op, std::span<const Operand> in, TensorImpl*
   if (!known) {
     r.stop();
     r.end("unknown operand", {}, "NotImplemented: the other operand's type is asked next");
-    Py_RETURN_NOTIMPLEMENTED;
+    return not_implemented(op, x);
   }
   r.stop();
   const std::string a = described(args[0]), b = described(args[1]);
@@ -79,7 +90,7 @@ PyObject* wrap_result(const OpInfo& op, std::span<const Operand> in, TensorImpl*
   std::vector<Unwrapped> args(2);
   if (!unwrap_or_scalar(x, args[0]) || !unwrap_or_scalar(y, args[1])) {
     if (PyErr_Occurred()) throw PythonError();
-    Py_RETURN_NOTIMPLEMENTED;
+    return not_implemented(op, x);
   }
   const Aligned aligned(op, std::move(args));
   return wrap_result(op, aligned.operands(), target);

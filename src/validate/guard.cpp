@@ -23,14 +23,33 @@ std::string param(const OpInfo& op, std::size_t i) { return i < op.params.size()
                       {{"op", std::string(op.name())}, {"left_dtype", text(left)}, {"right_dtype", text(right)}});
 }
 
-[[noreturn]] void throw_unsupported_dtype(const OpInfo& op, Dtype t) {
-  std::string accepted;
-  for (int i = 0; i < dtype_count; ++i) {
-    if (contains(op.schema.types, static_cast<Dtype>(i)))
-      accepted += (accepted.empty() ? "" : ", ") + text(static_cast<Dtype>(i));
+/// What to write for a dtype that the op has no meaning for: another operator, or the first cast that helps.
+std::string other_way(const OpInfo& op, Dtype t) {
+  if (t == Dtype::boolean && op.schema.slot == Slot::negative) return "write ~x";
+  if (t == Dtype::boolean && op.schema.slot == Slot::subtract) return "write x1 ^ x2";
+  if (is_complex(t) && contains(op.schema.types, real_part(t))) return "write hl.abs(x), hl.real(x) or hl.imag(x)";
+  constexpr Dtype float8[] = {Dtype::float32}, real[] = {Dtype::float32, Dtype::int64},
+                  others[] = {Dtype::int64, Dtype::float32, Dtype::complex64};
+  const bool is_float8 = contains(float8_types, t);
+  const std::span<const Dtype> casts = is_float8        ? std::span<const Dtype>(float8)
+                                       : is_floating(t) ? std::span<const Dtype>(real)
+                                       : is_complex(t)  ? std::span<const Dtype>()
+                                                        : std::span<const Dtype>(others);
+  for (const Dtype to : casts) {
+    if (contains(op.schema.types, to)) return "write x.astype(hl." + text(to) + ")";
   }
-  throw DtypeMismatch(op_text(op) + ": " + text(t) + " has no meaning here; write x.astype() with one of " + accepted,
+  return "help(hl." + std::string(op.name()) + ") lists its dtypes";
+}
+
+[[noreturn]] void throw_unsupported_dtype(const OpInfo& op, Dtype t) {
+  throw DtypeMismatch(op_text(op) + ": " + text(t) + " has no meaning here; " + other_way(op, t),
                       {{"op", std::string(op.name())}, {"left_dtype", text(t)}, {"right_dtype", text(t)}});
+}
+
+[[noreturn]] void throw_condition(const OpInfo& op, Dtype given) {
+  throw DtypeMismatch(
+      op_text(op) + ": " + param(op, 0) + " must be bool, not " + text(given) + "; write " + param(op, 0) + " != 0",
+      {{"op", std::string(op.name())}, {"left_dtype", text(given)}, {"right_dtype", std::string("bool")}});
 }
 
 [[noreturn]] void throw_devices(const OpInfo& op, Device left, Device right) {
@@ -68,7 +87,7 @@ void SchemaGuard::check_elementwise(Validated& v) {
     const TensorImpl* t = c.in[i].tensor;
     const Dtype mine = dtype_of(c.in[i]);
     if (i < first) {
-      if (mine != Dtype::boolean) throw_dtypes(c.op, i, mine, Dtype::boolean);
+      if (mine != Dtype::boolean) throw_condition(c.op, mine);
     } else if (mine != dtype && schema.real_with_complex && is_complex(dtype) && mine == real_part(dtype)) {
       v.real_operand_ = static_cast<int>(i);
     } else if (mine != dtype && schema.real_with_complex && is_complex(mine) && dtype == real_part(mine)) {

@@ -1,0 +1,45 @@
+/// Arguments of functions that are no operands: integers, shapes, dtypes, devices, flags. What does not fit raises in
+/// the house form: `zeros(): shape must be an integer or a tuple of integers, not float 2.0; write int(n)`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "hyalite/attribute.h"
+#include "hyalite/device.h"
+#include "python/tensor_object.h"
+#include "tensor/shape.h"
+
+namespace hyalite::python {
+
+/// The object as a message shows it: its type, and its value where that is short, such as "float 2.0".
+std::string shown(PyObject* o);
+/// An int of any size as text: its digits, or how many bits it has.
+std::string int_text(PyObject* o);
+
+/// Throws `op(): name must be wanted, not shown(o); advice`.
+[[noreturn]] void throw_argument(std::string_view op, std::string_view name, std::string_view wanted, PyObject* o,
+                                 std::string_view advice = {});
+
+/// An object with `__index__`. Throws TypeError, or OverflowError beyond 64 bits.
+std::int64_t integer_argument(PyObject* o, std::string_view op, std::string_view name,
+                              std::string_view wanted = "an integer");
+/// An integer, or any sequence of them.
+Shape integers_argument(PyObject* o, std::string_view op, std::string_view name, std::string_view wanted);
+/// The same, as a shape.
+Shape shape_argument(PyObject* o, std::string_view op);
+/// True or False, NumPy's too, and 0 or 1.
+bool flag_argument(PyObject* o, std::string_view op, std::string_view name);
+/// A flag, or None.
+std::optional<bool> optional_flag_argument(PyObject* o, std::string_view op, std::string_view name);
+/// A real number. Throws TypeError, or OverflowError beyond a double.
+double number_argument(PyObject* o, std::string_view op, std::string_view name);
+Dtype dtype_argument(PyObject* o, std::string_view op, std::string_view name = "dtype");
+/// A dtype, or None.
+std::optional<Dtype> optional_dtype_argument(PyObject* o, std::string_view op);
+/// The name of a device, or None for the CPU.
+Device device_argument(PyObject* o, std::string_view op);
+
+}  // namespace hyalite::python
