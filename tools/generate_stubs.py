@@ -158,6 +158,7 @@ RESULTS = {
     "set_printoptions": "None",
     "source": "_Source",
     "text": "str",
+    "tobytes": "bytes",
     "tolist": "Any",
     "trim_memory": "int",
     "unstack": "tuple[Tensor, ...]",
@@ -199,8 +200,11 @@ SPECIAL = {
     "__new__": "(cls, obj: Any, dtype: _DtypeLike | None = None) -> Self",
     "__array__": "(self, dtype: Any = None, copy: _Bool | None = None) -> Any",
     "__bool__": "(self) -> _Bool",
-    "__buffer__": "(self, flags: int, /) -> memoryview",
+    "__arrow_c_array__": "(self, requested_schema: object = None) -> tuple[Any, Any]",
+    "__arrow_c_schema__": "(self) -> Any",
     "__complex__": "(self) -> complex",
+    "__copy__": "(self) -> Self",
+    "__deepcopy__": "(self, memo: Any, /) -> Self",
     "__divmod__": "(self, other: _Operand, /) -> tuple[Tensor, Tensor]",
     "__rdivmod__": "(self, other: _Operand, /) -> tuple[Tensor, Tensor]",
     "__dlpack__": "(self, *, stream: object = None, max_version: tuple[int, int] | None = None, "
@@ -223,6 +227,14 @@ SPECIAL |= {
 }
 SPECIAL |= {f"__{r}{name}__": "(self, other: _Operand, /) -> Tensor" for name in BINARY for r in ("", "r")}
 SPECIAL |= {f"__i{name}__": "(self, other: _Operand, /) -> Self" for name in BINARY}
+
+# Protocols that no member shows: before Python 3.12 the buffer protocol has none, and a property is no method.
+TENSOR_EXTRA = [
+    "    __array_ufunc__: None",
+    "    @property",
+    "    def __array_interface__(self) -> _Record: ...",
+    "    def __buffer__(self, flags: int, /) -> memoryview: ...",
+]
 
 EXPLAIN = '''
 @overload
@@ -374,7 +386,7 @@ def public_class(name, cls):
     if issubclass(cls, contextlib.ContextDecorator):
         return class_text(name, cls, "(contextlib.ContextDecorator)")
     if cls is hl.Tensor:
-        return class_text(name, cls, more=["    __array_ufunc__: None"])
+        return class_text(name, cls, more=TENSOR_EXTRA)
     if cls is hl.dtype:
         members = [doc(cls, 4), "    name: str", "    itemsize: int"]
         return "\n".join(["class dtype:", *members])

@@ -22,7 +22,18 @@ class dtype:  # noqa: N801
         return self.name
 
     def __reduce__(self):
-        return self.name if self.name != "bool" else "bool"
+        return self.name
+
+    @property
+    def __numpy_dtype__(self):
+        """NumPy's dtype, for np.dtype(hl.float32) and what takes one."""
+        import numpy
+
+        if self.name.startswith(("bfloat", "float8")):
+            import ml_dtypes
+
+            return numpy.dtype(getattr(ml_dtypes, self.name))
+        return numpy.dtype(self.name)
 
 
 _BOOLEAN, _INTEGER, _FLOATING, _COMPLEX = range(4)

@@ -242,7 +242,7 @@ bool read_only_outside(const TensorImpl& t) {
   return t.storage()->read_only() || (repeats && t.numel() != 0);
 }
 
-Loan::Loan(TensorRef t) : tensor_(std::move(t)), writable_(!read_only_outside(*tensor_)) {
+Loan::Loan(TensorRef t, bool may_write) : tensor_(std::move(t)), writable_(may_write && !read_only_outside(*tensor_)) {
   tensor_->storage()->lend(writable_);
 }
 

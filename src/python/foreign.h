@@ -79,7 +79,8 @@ bool read_only_outside(const TensorImpl& t);
 class Loan {
  public:
   Loan() = default;
-  explicit Loan(TensorRef t);
+  /// `may_write` false: for those who promise not to.
+  explicit Loan(TensorRef t, bool may_write = true);
   Loan(Loan&& o) noexcept : tensor_(std::move(o.tensor_)), writable_(o.writable_) {}
   Loan& operator=(Loan&&) = delete;
   ~Loan();

@@ -4,6 +4,7 @@
 
 #include "python/foreign.h"
 #include "python/interop.h"
+#include "python/others.h"
 
 namespace hyalite::python {
 namespace {
@@ -237,11 +238,36 @@ bool is_numpy_scalar(PyObject* o) {
   return is != 0;
 }
 
-/// What `__array__` gives when asked for nothing in particular; null without it.
-Owned array_of(PyObject* obj) {
+/// What `__array__` gives; null without it. With copy=False it must say itself that it did not copy, as NumPy 2 asks.
+Owned array_of(PyObject* obj, std::optional<bool> copy = std::nullopt) {
   const Owned method = attribute(obj, "__array__");
   if (!method) return Owned();
-  return Owned(check(PyObject_CallNoArgs(method.get())));
+  if (copy != false) return Owned(check(PyObject_CallNoArgs(method.get())));
+  const Owned none(check(PyTuple_New(0))), keywords(check(Py_BuildValue("{s:O}", "copy", Py_False)));
+  Owned array(PyObject_Call(method.get(), none.get(), keywords.get()));
+  if (!array && PyErr_ExceptionMatches(PyExc_TypeError) != 0) {
+    PyErr_Clear();
+    throw_copy_needed(Border::asarray, "the __array__ of a '" + std::string(Py_TYPE(obj)->tp_name) +
+                                           "' does not say whether it makes one");
+  }
+  check(array.get());
+  return array;
+}
+
+/// The tensor over a DLPack object; empty where the object declines, and gives an array instead.
+TensorRef by_dlpack(PyObject* obj, std::optional<Dtype> dtype, std::optional<bool> copy) {
+  const bool other_way = PyObject_HasAttrString(obj, "__array__") != 0;
+  try {
+    return import_dlpack(obj, dtype, copy, Border::asarray);
+  } catch (const PythonError&) {
+    // PyArrow says so with TypeError and ValueError, for bits and for nulls.
+    for (PyObject* refusal : {PyExc_BufferError, PyExc_TypeError, PyExc_ValueError}) {
+      if (!other_way || PyErr_ExceptionMatches(refusal) == 0) continue;
+      PyErr_Clear();
+      return {};
+    }
+    throw;
+  }
 }
 
 }  // namespace
@@ -255,6 +281,7 @@ TensorRef from_object(PyObject* obj, std::optional<Dtype> dtype, std::optional<b
     if (array && !is_numpy_scalar(array.get())) return from_object(array.get(), dtype, std::nullopt);
     return {};
   }
+  refuse_masked(obj, "asarray");
   if (PyObject_CheckBuffer(obj)) {
     auto keeper = std::make_unique<BufferKeeper>();
     if (PyObject_GetBuffer(obj, &keeper->view, PyBUF_RECORDS_RO) == 0) {
@@ -269,9 +296,11 @@ TensorRef from_object(PyObject* obj, std::optional<Dtype> dtype, std::optional<b
   if (const Owned interface = attribute(obj, "__array_interface__"); interface) {
     return from_interface(obj, interface.get(), dtype, copy);
   }
-  if (const Owned dlpack = attribute(obj, "__dlpack__"); dlpack)
-    return import_dlpack(obj, dtype, copy, Border::asarray);
-  if (const Owned array = array_of(obj); array && array.get() != obj) {
+  if (const Owned dlpack = attribute(obj, "__dlpack__"); dlpack) {
+    if (TensorRef t = by_dlpack(obj, dtype, copy)) return t;
+  }
+  if (const Owned array = array_of(obj, copy); array && array.get() != obj) {
+    if (is_tensor(array.get())) return asarray(array.get(), dtype, copy);
     if (PyObject_CheckBuffer(array.get())) return from_object(array.get(), dtype, copy);
   }
   if (type == nullptr) return {};

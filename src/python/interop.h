@@ -53,6 +53,18 @@ PyObject* to_numpy(TensorImpl* t);
 /// `Tensor.__array__(dtype, copy)`; the arguments may be None.
 PyObject* array_protocol(TensorImpl* t, PyObject* dtype, PyObject* copy);
 
+/// `Tensor.__array_interface__`, for libraries that read memory by it; bfloat16 and float8 have no code there. Throws
+/// AttributeError where there is none, so that NumPy asks on.
+PyObject* array_interface(TensorImpl* t);
+/// The elements in row-major order.
+PyObject* to_bytes(TensorImpl* t);
+
+/// Arrow's PyCapsule interface: one axis as a column, more as lists of fixed size; in the element type of the schema
+/// that is `requested`, or None, where there is such a dtype. Throws TypeError for 0-d tensors and dtypes that Arrow
+/// lacks, ValueError for an element that the requested type does not hold.
+PyObject* arrow_schema(TensorImpl* t);
+PyObject* arrow_array(TensorImpl* t, PyObject* requested);
+
 /// The slots of the buffer protocol for TensorObject.
 int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept;
 void release_buffer(PyObject* self, Py_buffer* view) noexcept;

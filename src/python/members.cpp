@@ -119,6 +119,10 @@ PyObject* get_imag(PyObject* self, void*) {
   return guarded([&] { return wrap(imag(handle(self))); });
 }
 
+PyObject* get_array_interface(PyObject* self, void*) {
+  return guarded([&] { return array_interface(impl_of(self)); });
+}
+
 // -------------------------------------------------------------------------------------------------------- methods
 
 PyObject* data_ptr(PyObject* self, PyObject*) { return PyLong_FromVoidPtr(impl_of(self)->data()); }
@@ -133,6 +137,19 @@ PyObject* call_item(PyObject* self, PyObject*) {
 }
 PyObject* call_tolist(PyObject* self, PyObject*) {
   return guarded([&] { return tolist(impl_of(self)); });
+}
+PyObject* call_tobytes(PyObject* self, PyObject*) {
+  return guarded([&] { return to_bytes(impl_of(self)); });
+}
+PyObject* call_arrow_schema(PyObject* self, PyObject*) {
+  return guarded([&] { return arrow_schema(impl_of(self)); });
+}
+PyObject* call_arrow_array(PyObject* self, PyObject* args, PyObject* kwargs) {
+  PyObject* requested = Py_None;
+  static const char* names[] = {"requested_schema", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:__arrow_c_array__", const_cast<char**>(names), &requested))
+    return nullptr;
+  return guarded([&] { return arrow_array(impl_of(self), requested); });
 }
 PyObject* call_complex(PyObject* self, PyObject*) {
   return guarded([&] { return to_complex(impl_of(self)); });
@@ -283,15 +300,21 @@ PyGetSetDef tensor_properties[] = {
     {"mT", get_mt, nullptr, "The last two axes exchanged, a view.", nullptr},
     {"real", get_real, nullptr, "The real part, a view.", nullptr},
     {"imag", get_imag, nullptr, "The imaginary part, a view; complex only.", nullptr},
+    {"__array_interface__", get_array_interface, nullptr, "The memory as NumPy's array interface, version 3.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef tensor_methods[] = {
     {"data_ptr", data_ptr, METH_NOARGS, "data_ptr($self, /)\n--\n\nAddress of the first element."},
     {"detach", detach, METH_NOARGS, "detach($self, /)\n--\n\nThe same memory without history."},
-    {"numpy", call_numpy, METH_NOARGS, "numpy($self, /)\n--\n\nAn ndarray over the same memory."},
+    {"numpy", call_numpy, METH_NOARGS,
+     "numpy($self, /)\n--\n\n"
+     "An ndarray over the same memory, read-only where a stride of 0 repeats elements.\n\n"
+     "NumPy writes it without a version: while the array lives, what a gradient needs of the memory is copied when an "
+     "operation is recorded; what was recorded before sees the writes."},
     {"item", call_item, METH_NOARGS,
      "item($self, /)\n--\n\nThe only element as a Python number; ValueError unless there is one."},
     {"tolist", call_tolist, METH_NOARGS, "tolist($self, /)\n--\n\nNested lists of Python numbers."},
+    {"tobytes", call_tobytes, METH_NOARGS, "tobytes($self, /)\n--\n\nThe bytes of the elements in row-major order."},
     {"copy", copy, METH_NOARGS, "copy($self, /)\n--\n\nThe same values in new, writable memory."},
     {"contiguous", contiguous, METH_NOARGS,
      "contiguous($self, /)\n--\n\nIn row-major order: itself where it already is."},
@@ -306,6 +329,8 @@ PyMethodDef tensor_methods[] = {
     {"__array__", function(call_array), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"__dlpack__", function(call_dlpack), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"__dlpack_device__", call_dlpack_device, METH_NOARGS, nullptr},
+    {"__arrow_c_schema__", call_arrow_schema, METH_NOARGS, nullptr},
+    {"__arrow_c_array__", function(call_arrow_array), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"__complex__", call_complex, METH_NOARGS, nullptr},
     {"__reduce__", reduce, METH_NOARGS, nullptr},
     {"__copy__", call_copy, METH_NOARGS, nullptr},

@@ -7,6 +7,7 @@
 
 #include "python/arguments.h"
 #include "python/interop.h"
+#include "python/others.h"
 #include "python/promote.h"
 #include "tensor/context.h"
 #include "validate/guard.h"
@@ -112,7 +113,11 @@ Scalar saturated(std::string_view op, const Unwrapped& u, Dtype dtype) {
 /// NumPy's arrays and scalars, and what behaves like them.
 bool is_array(PyObject* o) {
   if (PyUnicode_Check(o) || PyBytes_Check(o) || PyList_Check(o) || PyTuple_Check(o) || o == Py_None) return false;
-  return PyObject_HasAttrString(o, "__array_interface__") != 0;
+  if (PyType_Check(o)) return false;  // whose instances are arrays
+  for (const char* protocol : {"__array_interface__", "__array__", "__dlpack__"}) {
+    if (PyObject_HasAttrString(o, protocol) != 0) return true;
+  }
+  return false;
 }
 
 /// Whether low is above high, both of a dtype.
@@ -157,14 +162,14 @@ Dtype dtype_of_numbers(const OpInfo& op, std::span<const Unwrapped> args) {
 
 }  // namespace
 
-bool unwrap_or_scalar(PyObject* o, Unwrapped& to) {
+bool unwrap_or_scalar(PyObject* o, Unwrapped& to, bool defers) {
   to.object = o;
   if (is_tensor(o)) {
     to.tensor = impl_of(o);
     return true;
   }
   if (scalar_from(o, to.scalar, to.beyond)) return true;
-  if (is_array(o)) {
+  if (is_array(o) && !(defers && has_own_rules(o))) {
     to.owned = asarray(o, {}, {});
     to.tensor = to.owned.get();
     return true;

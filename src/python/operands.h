@@ -22,8 +22,9 @@ struct Unwrapped {
   bool none = false;
 };
 
-/// False if the object is neither (no exception set): an operator then answers NotImplemented.
-bool unwrap_or_scalar(PyObject* o, Unwrapped& to);
+/// False if the object is neither (no exception set). An operator `defers` to what has rules of its own, then false
+/// too.
+bool unwrap_or_scalar(PyObject* o, Unwrapped& to, bool defers = false);
 
 /// For the trace: dtype, shape and device of a tensor, or the number as Python writes it.
 std::string described(const Unwrapped& u);

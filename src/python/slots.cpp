@@ -3,6 +3,7 @@
 #include "explain/recorder.h"
 #include "python/interop.h"
 #include "python/operands.h"
+#include "python/others.h"
 #include "python/tensor_type.h"
 #include "tensor/context.h"
 
@@ -39,14 +40,14 @@ PyObject* wrap_result(const OpInfo& op, std::span<const Operand> in, TensorImpl*
 }
 
 /// NotImplemented, so that the other operand's type is asked. But Python would join the bytes of a tensor to bytes.
-PyObject* not_implemented(const OpInfo& op, PyObject* x) {
+PyObject* not_implemented(const OpInfo& op, PyObject* x, PyObject* y, bool in_place) {
   if (op.schema.slot == Slot::add && (PyBytes_Check(x) || PyByteArray_Check(x))) {
     throw TypeError(std::string(op.name()) + "(): " + Py_TYPE(x)->tp_name +
                         " and a tensor do not add; write hl.asarray(" + (PyBytes_Check(x) ? "bytearray(x)" : "x") +
                         ") + y for numbers, x + bytes(y) for bytes",
                     {{"op", std::string(op.name())}});
   }
-  Py_RETURN_NOTIMPLEMENTED;
+  return by_other_rules(op, x, y, in_place);
 }
 
 /// The traced path: the same steps, each told to the recorder.
@@ -54,11 +55,12 @@ PyObject* not_implemented(const OpInfo& op, PyObject* x) {
                                                      Recorder& r) {
   r.begin(Phase::python, Who::user, Who::slot, StepKind::request);
   std::vector<Unwrapped> args(2);
-  const bool known = unwrap_or_scalar(x, args[0]) && unwrap_or_scalar(y, args[1]);
+  const bool defers = target == nullptr;
+  const bool known = unwrap_or_scalar(x, args[0], defers) && unwrap_or_scalar(y, args[1], defers);
   if (!known) {
     r.stop();
     r.end("unknown operand", {}, "NotImplemented: the other operand's type is asked next");
-    return not_implemented(op, x);
+    return not_implemented(op, x, y, target != nullptr);
   }
   r.stop();
   const std::string a = described(args[0]), b = described(args[1]);
@@ -88,9 +90,10 @@ PyObject* not_implemented(const OpInfo& op, PyObject* x) {
 
 [[gnu::noinline]] PyObject* binary_aligned(const OpInfo& op, PyObject* x, PyObject* y, TensorImpl* target) {
   std::vector<Unwrapped> args(2);
-  if (!unwrap_or_scalar(x, args[0]) || !unwrap_or_scalar(y, args[1])) {
+  const bool defers = target == nullptr;
+  if (!unwrap_or_scalar(x, args[0], defers) || !unwrap_or_scalar(y, args[1], defers)) {
     if (PyErr_Occurred()) throw PythonError();
-    return not_implemented(op, x);
+    return not_implemented(op, x, y, target != nullptr);
   }
   const Aligned aligned(op, std::move(args));
   return wrap_result(op, aligned.operands(), target);

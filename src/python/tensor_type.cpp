@@ -146,6 +146,12 @@ Py_ssize_t length(PyObject* self) {
   return t->shape()[0];
 }
 
+/// Without it PySequence_Check says no, and pandas takes a tensor for a number.
+PyObject* sequence_item(PyObject* self, Py_ssize_t i) noexcept {
+  const Owned index(PyLong_FromSsize_t(i));
+  return index ? get_item(self, index.get()) : nullptr;
+}
+
 PyMemberDef members[] = {{"__weaklistoffset__", T_PYSSIZET, offsetof(TensorObject, weakrefs), READONLY, nullptr},
                          {nullptr, 0, 0, 0, nullptr}};
 
@@ -193,6 +199,8 @@ PyObject* make_tensor_type() {
       {Py_mp_length, reinterpret_cast<void*>(length)},
       {Py_mp_subscript, reinterpret_cast<void*>(get_item)},
       {Py_mp_ass_subscript, reinterpret_cast<void*>(set_item)},
+      {Py_sq_length, reinterpret_cast<void*>(length)},
+      {Py_sq_item, reinterpret_cast<void*>(sequence_item)},
       {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
       {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
   };
@@ -204,6 +212,9 @@ PyObject* make_tensor_type() {
   PyObject* type = PyType_FromSpec(&spec);
   // So that ndarray + tensor reaches the tensor.
   if (type == nullptr || PyObject_SetAttrString(type, "__array_ufunc__", Py_None) < 0) return nullptr;
+  // So that `Series + tensor` does too, above all classes of pandas: it would take our results for arrays of its own.
+  const Owned priority(PyLong_FromLong(1 << 20));
+  if (!priority || PyObject_SetAttrString(type, "__pandas_priority__", priority.get()) < 0) return nullptr;
   tensor_type = reinterpret_cast<PyTypeObject*>(type);
   return type;
 }

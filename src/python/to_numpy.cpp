@@ -1,5 +1,6 @@
 /// Tensors as NumPy arrays and as buffers, over the same memory.
 #include <array>
+#include <bit>
 
 #include "python/foreign.h"
 #include "python/interop.h"
@@ -211,6 +212,37 @@ PyObject* to_numpy(TensorImpl* t) {
   const Owned strides = tuple_of(t->numel() == 0 ? Dims(row_major(t->shape())) : t->strides(), size);
   return check(PyObject_CallFunction(ndarray.get(), "OOOLO", shape.get(), dtype.get(), memory.get(),
                                      static_cast<long long>(-span_of(*t).low), strides.get()));
+}
+
+PyObject* array_interface(TensorImpl* t) {
+  const auto refuse = [](const std::string& why) {
+    PyErr_SetString(PyExc_AttributeError, ("__array_interface__: " + why).c_str());
+    throw PythonError();
+  };
+  if (wants_grad(*t)) refuse("the tensor requires a gradient; write x.detach()");
+  if (t->device().kind != DeviceKind::cpu) refuse("the tensor lies on " + to_string(t->device()));
+  if (is_ml_dtype(t->dtype())) refuse("no code for " + std::string(name(t->dtype())) + "; write x.numpy()");
+  const Dtype d = t->dtype();
+  const std::int64_t size = static_cast<std::int64_t>(itemsize(d));
+  const char kind = d == Dtype::boolean ? 'b'
+                    : is_complex(d)     ? 'c'
+                    : is_floating(d)    ? 'f'
+                    : info(d).is_signed ? 'i'
+                                        : 'u';
+  const char order = size == 1 ? '|' : std::endian::native == std::endian::little ? '<' : '>';
+  const std::string type = std::string{order, kind} + std::to_string(size);
+  const Owned shape = tuple_of(t->shape(), 1);
+  const Owned strides = t->contiguous() ? Owned::borrow(Py_None) : tuple_of(t->strides(), size);
+  const void* data = t->numel() == 0 ? &no_bytes : t->data();
+  return check(Py_BuildValue("{s:s,s:O,s:(NO),s:O,s:i}", "typestr", type.c_str(), "shape", shape.get(), "data",
+                             PyLong_FromVoidPtr(const_cast<void*>(data)), read_only_outside(*t) ? Py_True : Py_False,
+                             "strides", strides.get(), "version", 3));
+}
+
+PyObject* to_bytes(TensorImpl* t) {
+  need_host(*t, "tobytes");
+  const TensorRef dense = t->contiguous() ? TensorRef::share(t) : copy_of(*t, t->dtype());
+  return check(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(dense->data()), dense->nbytes()));
 }
 
 PyObject* array_protocol(TensorImpl* t, PyObject* dtype, PyObject* copy) {

@@ -67,6 +67,7 @@ def test_signatures_of_ops_follow_the_list():
 
 
 TYPED = """
+import copy
 import os
 from typing import Any, assert_type
 
@@ -87,6 +88,11 @@ assert_type(hl.sum(a, axis=(0, 1), keepdims=True), hl.Tensor)
 assert_type(a.sum(axis=-1, dtype=hl.float64), hl.Tensor)
 assert_type(hl.isdtype(a.dtype, "real floating"), bool)
 assert_type(float(a[0, 0]), float)
+assert_type(memoryview(a).readonly, bool)
+assert_type(bytes(a), bytes)
+assert_type(a.tobytes(), bytes)
+assert_type(copy.copy(a), hl.Tensor)
+assert_type(copy.deepcopy(b), hl.Tensor)
 a += b
 a[1:, ::-2] = 7
 b.grad = None
