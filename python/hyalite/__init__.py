@@ -1,5 +1,7 @@
 """Hyalite: a tensor engine you can see through."""
 
+import gc
+
 from . import _C
 from ._C import (
     AutogradError,
@@ -16,6 +18,8 @@ from ._C import (
 )
 
 _C._check_threads()
+# Cycles through hooks and the graph, which Python's collector does not see.
+gc.callbacks.append(_C._collect_cycles)
 
 from . import _autograd, _creation, _dtypes, _function, _functions, _modes, _system  # noqa: E402
 

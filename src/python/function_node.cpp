@@ -34,6 +34,11 @@ Location user_line() {
   return {};
 }
 
+std::unordered_set<FunctionNode*>& nodes() {
+  static std::unordered_set<FunctionNode*> all;
+  return all;
+}
+
 PyObject* object_or_none(const Tensor& t) {
   if (!t) return Py_NewRef(Py_None);
   return check(wrap(TensorRef::share(t.impl())));
@@ -51,6 +56,7 @@ Ref<FunctionNode> FunctionNode::make(std::string name, std::vector<Edge> edges, 
   n->callback_ = Py_NewRef(callback);
   n->release_ = Py_NewRef(release);
   n->location_ = user_line();
+  nodes().insert(n);
   n->set_edge_count(static_cast<int>(edges.size()));
   for (std::size_t i = 0; i < edges.size(); ++i) n->next()[i] = std::move(edges[i]);
   return node;
@@ -59,10 +65,17 @@ Ref<FunctionNode> FunctionNode::make(std::string name, std::vector<Edge> edges, 
 void FunctionNode::deallocate() noexcept {
   if (Py_IsInitialized()) {
     const Gil gil;
-    Py_CLEAR(callback_);
-    Py_CLEAR(release_);
+    nodes().erase(this);
+    drop();
   }
   delete this;
+}
+
+const std::unordered_set<FunctionNode*>& FunctionNode::all() { return nodes(); }
+
+void FunctionNode::drop() {
+  Py_CLEAR(callback_);
+  Py_CLEAR(release_);
 }
 
 void FunctionNode::release_saved() noexcept {

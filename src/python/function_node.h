@@ -1,6 +1,8 @@
 /// A node whose gradient is computed by a Python function: hl.Function and hl.checkpoint.
 #pragma once
 
+#include <unordered_set>
+
 #include "python/tensor_object.h"
 #include "record/autograd_meta.h"
 
@@ -18,6 +20,13 @@ class FunctionNode final : public Node {
   bool saves_values() const { return saves_; }
   void release_saved() noexcept override;
   int outputs() const override { return outputs_; }
+
+  /// The nodes there are. Guarded by the GIL.
+  static const std::unordered_set<FunctionNode*>& all();
+  PyObject* callback() const { return callback_; }
+  PyObject* releaser() const { return release_; }
+  /// Gives up both, as nothing can reach the node any more.
+  void drop();
 
  private:
   void deallocate() noexcept override;

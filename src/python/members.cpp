@@ -225,7 +225,6 @@ PyObject* register_hook(PyObject* self, PyObject* callable) {
           return Tensor::share(impl_of(result.get()));
         },
         callable);
-    track(self);
     return hook_handle(place);
   });
 }

@@ -16,6 +16,7 @@
 #include "explain/ceiling.h"
 #include "explain/source.h"
 #include "python/arguments.h"
+#include "python/cycles.h"
 #include "python/derivatives.h"
 #include "python/errors.h"
 #include "python/format.h"
@@ -300,6 +301,13 @@ void bind_autograd(nb::module_& m) {
   });
 }
 
+void bind_cycles(nb::module_& m) {
+  // For gc.callbacks: before each full collection.
+  m.def("_collect_cycles", [](const std::string& phase, const nb::dict& info) {
+    if (phase == "start" && nb::cast<int>(info["generation"]) == 2) collect_cycles();
+  });
+}
+
 void bind_facts(nb::module_& m) {
   m.def("_op_names", [] {
     nb::list all;
@@ -403,6 +411,7 @@ NB_MODULE(_C, m) {
   bind_memory(m);
   bind_autograd(m);
   bind_derivatives(m);
+  bind_cycles(m);
   bind_facts(m);
   bind_nodes(m);
   bind_explain(m);

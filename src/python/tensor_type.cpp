@@ -49,32 +49,9 @@ void dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
-/// Hooks hold Python objects; they are this object's while nobody else holds the tensor, nor the node that calls them.
-HookList* own_hooks(TensorObject* o) {
-  const TensorImpl* impl = o->impl;
-  if (impl == nullptr || impl->users() != 1 || impl->autograd == nullptr) return nullptr;
-  const AutogradMeta& m = *impl->autograd;
-  long holders = 1;
-  for (const Node* node : {m.grad_fn.get(), static_cast<Node*>(m.accumulator.get())}) {
-    if (node == nullptr || node->users() != 1) continue;
-    holders += std::ranges::count(node->hooks, m.hooks);
-  }
-  return m.hooks.use_count() == holders ? m.hooks.get() : nullptr;
-}
-
+/// What the graph holds of Python's objects, cycles.cpp looks at.
 int traverse(PyObject* self, visitproc visit, void* arg) {
-  if (HookList* list = own_hooks(reinterpret_cast<TensorObject*>(self))) {
-    for (const Hook& h : list->hooks) Py_VISIT(static_cast<PyObject*>(h.owner));
-  }
   Py_VISIT(Py_TYPE(self));
-  return 0;
-}
-
-int clear(PyObject* self) {
-  if (HookList* list = own_hooks(reinterpret_cast<TensorObject*>(self))) {
-    std::vector<Hook> dropped;
-    dropped.swap(list->hooks);
-  }
   return 0;
 }
 
@@ -179,17 +156,12 @@ PyObject* wrap_as(TensorRef t, PyTypeObject* type) noexcept {
   return type == tensor_type ? wrap(std::move(t)) : allocate_as(std::move(t), type);
 }
 
-void track(PyObject* tensor) {
-  if (!PyObject_GC_IsTracked(tensor)) PyObject_GC_Track(tensor);
-}
-
 PyObject* make_tensor_type() {
   std::vector<PyType_Slot> slots{
       {Py_tp_doc, const_cast<char*>(doc)},
       {Py_tp_new, reinterpret_cast<void*>(construct)},
       {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-      {Py_tp_clear, reinterpret_cast<void*>(clear)},
       {Py_tp_repr, reinterpret_cast<void*>(repr)},
       {Py_tp_str, reinterpret_cast<void*>(str)},
       {Py_tp_hash, reinterpret_cast<void*>(hash)},

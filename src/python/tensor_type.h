@@ -9,8 +9,6 @@ namespace hyalite::python {
 PyObject* make_tensor_type();
 /// As `wrap`, but an object of `type`, for a tensor that no Python object stands for yet.
 PyObject* wrap_as(TensorRef t, PyTypeObject* type) noexcept;
-/// Lets the garbage collector see a tensor that holds Python objects in hooks.
-void track(PyObject* tensor);
 
 /// The operators of expressions, for the type's slots (slots.cpp).
 extern PyType_Slot* number_slots();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 
 #include "apply.h"
 #include "tensor/context.h"
@@ -184,11 +185,38 @@ void InPlaceRecord::commit() noexcept {
   target_.requires_grad = true;
 }
 
+namespace {
+// Held for bookkeeping only.
+std::mutex hook_lists_mutex;
+std::vector<std::weak_ptr<HookList>>& known_hook_lists() {
+  static std::vector<std::weak_ptr<HookList>> all;
+  return all;
+}
+
+std::shared_ptr<HookList> make_hook_list() {
+  auto list = std::make_shared<HookList>();
+  const std::lock_guard lock(hook_lists_mutex);
+  auto& all = known_hook_lists();
+  if (all.size() == all.capacity()) std::erase_if(all, [](const auto& w) { return w.expired(); });
+  all.push_back(list);
+  return list;
+}
+}  // namespace
+
+std::vector<std::shared_ptr<HookList>> hook_lists() {
+  const std::lock_guard lock(hook_lists_mutex);
+  std::vector<std::shared_ptr<HookList>> held;
+  for (const auto& w : known_hook_lists()) {
+    if (auto list = w.lock()) held.push_back(std::move(list));
+  }
+  return held;
+}
+
 HookPlace add_hook(TensorImpl& t, std::function<Tensor(const Tensor&)> hook, void* owner) {
   static std::atomic<std::uint64_t> next{1};
   const NodeRef made = grad_fn(t);  // first: a view whose base was written gets a new one
   AutogradMeta& m = meta_of(t);
-  if (!m.hooks) m.hooks = std::make_shared<HookList>();
+  if (!m.hooks) m.hooks = make_hook_list();
   const std::uint64_t id = next.fetch_add(1, std::memory_order_relaxed);
   m.hooks->hooks.push_back({id, std::move(hook), owner});
   Node* node = m.accumulator.get();

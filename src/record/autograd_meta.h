@@ -93,6 +93,8 @@ struct HookPlace {
 /// Adds a hook; `remove_hook` forgets it.
 HookPlace add_hook(TensorImpl& t, std::function<Tensor(const Tensor&)> hook, void* owner);
 void remove_hook(const HookPlace& place);
+/// Every list of hooks that somebody holds, each held once more.
+std::vector<std::shared_ptr<HookList>> hook_lists();
 
 /// The same memory without history.
 TensorRef detached(TensorImpl& t);

@@ -140,7 +140,7 @@ class Walk {
   /// Kept until nothing can fail any more.
   void arrive(const AccumulateGrad& node, Tensor g) {
     TensorRef leaf = node.leaf();
-    if (!leaf) return;  // nobody is left to see it
+    if (!leaf || !leaf->requires_grad) return;  // nobody is left to see it, or wants to
     leaves_.push_back(std::move(leaf));
     arrived_.push_back(std::move(g));
   }

@@ -49,6 +49,8 @@ class Node {
   virtual void release_saved() noexcept {}
   bool released() const { return walkers.used_up; }
   virtual int outputs() const { return 1; }
+  /// A node that this one keeps for itself, outside the edges.
+  virtual Node* inner() const { return nullptr; }
   virtual std::string saved_text() const { return ""; }
 
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
@@ -173,6 +175,7 @@ class ViewWriteNode final : public Node {
   void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
                 std::span<Tensor> result) override;
   bool saves_values() const override { return op_->saves_values(); }
+  Node* inner() const override { return op_.get(); }
   void release_saved() noexcept override { op_->release_saved(); }
   std::string saved_text() const override { return op_->saved_text(); }
 

@@ -5,6 +5,7 @@ import gc
 import itertools
 import operator
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -500,3 +501,107 @@ def test_g4_formulas_of_gradients_do_not_run_under_autocast(name, dtype):
                 part.sum().backward(create_graph=True)
     for x in inputs:
         assert x.grad is None or x.grad.dtype == x.dtype
+
+
+# ---- cycles through hooks ----------------------------------------------------------------------------------------
+
+
+class Marker:
+    """Something a weak reference can watch."""
+
+
+def hook_holds_descendant(x, marker):
+    h = x * 2
+    y = hl.exp(h * 3)
+    h.register_hook(lambda g: [y, marker] and None)
+
+
+def hook_on_a_leaf(x, marker):
+    z = x * x
+    x.register_hook(lambda g: [z, marker] and None)
+
+
+def hook_on_a_view_of_a_written_base(x, marker):
+    y = x * 2
+    view = y[:1]
+    view *= x[:1]
+    view.register_hook(lambda g: [y, marker] and None)
+
+
+def two_hooks_that_hold_each_others_tensors(x, marker):
+    a, b = x * 2, x * 3
+    a.register_hook(lambda g: [b, marker] and None)
+    b.register_hook(lambda g: [a, marker] and None)
+
+
+def hook_in_an_object(x, marker):
+    class Owner:
+        def __init__(self):
+            self.y = x * 2
+            self.marker = marker
+            self.y.register_hook(self.seen)
+
+        def seen(self, g):
+            return None
+
+    Owner()
+
+
+def gradient_with_a_graph(x, marker):
+    y = x * x
+    y.register_hook(lambda g: [x.grad, marker] and None)
+    y.sum().backward(create_graph=True)
+
+
+def output_kept_by_a_function(x, marker):
+    class Keeps(hl.Function):
+        @staticmethod
+        def forward(ctx, t):
+            ctx.marker = marker
+            return t * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    y = Keeps.apply(x)
+    y.grad_fn  # noqa: B018
+    y.register_hook(lambda g: [y] and None)
+
+
+CYCLES = [
+    hook_holds_descendant, hook_on_a_leaf, hook_on_a_view_of_a_written_base, two_hooks_that_hold_each_others_tensors,
+    hook_in_an_object, gradient_with_a_graph, output_kept_by_a_function,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", CYCLES)
+def test_l2_cycles_through_hooks_are_collected(make):
+    def run():
+        marker = Marker()
+        make(leaf([1.0, 2.0]), marker)
+        return weakref.ref(marker)
+
+    watch = run()
+    gc.collect()
+    assert watch() is None
+    before = live_bytes()
+    for _ in range(10):
+        run()
+    assert live_bytes() <= before
+
+
+@pytest.mark.parametrize("make", CYCLES)
+def test_l2_what_is_still_held_is_not_collected(make):
+    x, marker = leaf([1.0, 2.0]), Marker()
+    y = x * 5
+    calls = []
+    y.register_hook(lambda g, marker=marker: calls.append(marker))
+    watch = weakref.ref(marker)
+    make(x, marker)
+    kept = y + 0
+    del y, marker
+    gc.collect()
+    assert watch() is not None
+    kept.sum().backward()
+    assert len(calls) == 1 and calls[0] is watch()
