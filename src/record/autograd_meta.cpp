@@ -163,19 +163,20 @@ InPlaceRecord::InPlaceRecord(const Call& call, TensorImpl& target, Dtype compute
     }
   }
   // The op's edges are those of the operands as they are, and what it reads of them is saved now.
-  Ref<OpNode> node = OpNode::make(call, {&handle, 1}, computed, writing);
+  op_ = OpNode::make(call, {&handle, 1}, computed, writing);
   if (view) {
     Edge old = wants_grad(base_) ? gradient_edge(base_) : Edge();
-    node_ = NodeRef::adopt(ViewWriteNode::make(std::move(node), std::move(old), base_, target.autograd->chain,
-                                               writing.through, target.shape())
-                               .leak());
+    node_ = NodeRef::adopt(
+        ViewWriteNode::make(op_, std::move(old), base_, target.autograd->chain, writing.through, target.shape())
+            .leak());
   } else {
-    node_ = NodeRef::adopt(node.leak());
+    node_ = NodeRef::share(op_.get());
   }
   meta_of(base_);
 }
 
 void InPlaceRecord::commit() noexcept {
+  op_->keep_output(target_);
   AutogradMeta& m = *base_.autograd;
   m.grad_fn = node_;
   m.output = 0;

@@ -82,7 +82,8 @@ class InPlaceRecord {
  private:
   TensorImpl& target_;
   TensorImpl& base_;
-  NodeRef node_;
+  Ref<OpNode> op_;
+  NodeRef node_;  // the op's own, or on a view one around it
 };
 
 /// Where a hook hangs, without keeping it alive.

@@ -157,10 +157,14 @@ Ref<OpNode> OpNode::make(const Call& c, std::span<const TensorRef> outputs, Dtyp
     const int leaf = 1 + count + k;
     if ((reads >> leaf & 1) != 0) {
       Storage& storage = *outputs[k]->storage();
-      // A write counts once more before anybody can read it.
-      const std::uint32_t version = storage.version() + (&storage == writing.memory);
-      n->kept().saved[leaf] = {detached(*outputs[k]), version, Saved::How::output};
-      storage.mark_saved();
+      const bool writes = &storage == writing.memory;
+      if (writes && storage.exposed()) {
+        n->kept().saved[leaf] = {TensorImpl::empty(outputs[k]->dtype(), shape), 0, Saved::How::copy};
+      } else {
+        // A write counts once more before anybody can read it.
+        n->kept().saved[leaf] = {detached(*outputs[k]), storage.version() + writes, Saved::How::alias};
+        storage.mark_saved();
+      }
     } else if (c.op.needs_shapes && k == 0) {
       n->kept().saved[leaf] = {shape_of(*outputs[0]), 0, Saved::How::shape};
     }
@@ -174,8 +178,17 @@ bool OpNode::saves_values() const {
 }
 
 bool OpNode::saves_output() const {
-  return kept_ != nullptr &&
-         std::ranges::any_of(kept_->saved, [](const Saved& s) { return s.how == Saved::How::output; });
+  for (int leaf = op_->arity + 1; kept_ != nullptr && leaf < most_leaves; ++leaf) {
+    const Saved& s = kept_->saved[leaf];
+    if (s.tensor && s.how != Saved::How::shape) return true;
+  }
+  return false;
+}
+
+void OpNode::keep_output(const TensorImpl& written) noexcept {
+  if (kept_ == nullptr) return;
+  const Saved& s = kept_->saved[1 + op_->arity];
+  if (s.tensor && s.how == Saved::How::copy) for_device(context(), written.device()).copy(written, *s.tensor);
 }
 
 void OpNode::release_saved() noexcept { drop_kept(); }
@@ -186,7 +199,7 @@ std::string OpNode::saved_text() const {
   for (int i = 0; i < most_leaves; ++i) {
     const Saved& s = kept_->saved[i];
     if (!s.tensor || s.how == Saved::How::shape) continue;
-    const std::string what = s.how == Saved::How::output ? "output" : op_->params[static_cast<std::size_t>(i - 1)];
+    const std::string what = is_output(i) ? "output" : op_->params[static_cast<std::size_t>(i - 1)];
     text += (text.empty() ? "" : ", ") + what +
             (s.how == Saved::How::copy ? " as a copy: its memory may be written"
                                        : " at version " + std::to_string(s.version));
@@ -197,9 +210,8 @@ std::string OpNode::saved_text() const {
 Tensor OpNode::unpack(int leaf, bool create_graph, const Histories* histories) {
   if (kept_ == nullptr || !kept_->saved[leaf].tensor) return {};
   const Saved& s = kept_->saved[leaf];
-  const bool own = s.how == Saved::How::output;
-  if ((own || s.how == Saved::How::alias) && s.tensor->storage() != nullptr &&
-      s.tensor->storage()->version() != s.version) {
+  const bool own = is_output(leaf);
+  if (s.how == Saved::How::alias && s.tensor->storage() != nullptr && s.tensor->storage()->version() != s.version) {
     const Storage& storage = *s.tensor->storage();
     const std::string saver = describe(location_), writer = describe(storage.last_writer());
     throw VersionMismatch(

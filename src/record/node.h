@@ -95,10 +95,9 @@ class Node {
 /// holds a tensor whose history it is part of.
 struct Saved {
   enum class How : std::uint8_t {
-    alias,   ///< the same memory, at `version`
-    copy,    ///< memory of its own: what an in-place op overwrote, or somebody else's buffer
-    output,  ///< as alias, of the node's own output
-    shape,   ///< no memory, only a shape
+    alias,  ///< the same memory, at `version`
+    copy,   ///< memory of its own: what an in-place op overwrote, or somebody else's buffer
+    shape,  ///< no memory, only a shape
   };
   TensorRef tensor;
   std::uint32_t version = 0;
@@ -129,6 +128,8 @@ class OpNode final : public Node {
                  const Histories* histories);
   /// Whether the gradient reads the op's own result.
   bool saves_output() const;
+  /// After an in-place op has written: copies its result, where the gradient reads it and others may write it.
+  void keep_output(const TensorImpl& written) noexcept;
 
   std::string name() const override { return op_->node_name; }
   void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
@@ -144,6 +145,7 @@ class OpNode final : public Node {
  private:
   void deallocate() noexcept override;
   Tensor unpack(int leaf, bool create_graph, const Histories* histories);
+  bool is_output(int leaf) const { return leaf > op_->arity; }
   void save(int leaf, const Operand& operand, const Storage* written);
   /// The leaves as handles: those read, and stand-ins for those that are only shapes.
   std::vector<Tensor> leaves(std::span<const Tensor> grads, std::uint32_t reads, bool create_graph,

@@ -293,6 +293,23 @@ def test_w13_a_foreign_buffer_that_a_node_keeps_is_copied(source, reader):
     assert gradient(True) == gradient(False)
 
 
+@pytest.mark.parametrize("target", ["whole", "half", "reversed"])
+@pytest.mark.parametrize("symbol", OPERATORS)
+def test_w13_what_an_in_place_op_writes_into_a_foreign_buffer_is_copied(symbol, target):
+    def gradient(spoil):
+        memory = np.array([2.5, 3.5, 1.25])
+        w = leaf([1.5])
+        y = hl.asarray(memory)
+        view = TARGETS[target](y)
+        view = OPERATORS[symbol](view, w)
+        if spoil:
+            memory[:] = 100
+        y.sum().backward()
+        return w.grad.tolist()
+
+    assert gradient(True) == gradient(False)
+
+
 # ---- what fails leaves everything as it was ----------------------------------------------------------------------
 
 
