@@ -1,11 +1,14 @@
 /// C++ exceptions become Python's, with their values as attributes.
 #include "python/errors.h"
 
+#include <cxxabi.h>
+
 #include <array>
 #include <map>
 #include <new>
 
 #include "hyalite/error.h"
+#include "python/gil.h"
 #include "python/tensor_object.h"
 
 namespace hyalite::python {
@@ -57,6 +60,10 @@ PyObject* raise_current() noexcept {
     PyErr_NoMemory();
   } catch (const std::exception& e) {
     PyErr_SetString(PyExc_RuntimeError, e.what());
+#if defined(__GLIBCXX__)
+  } catch (const abi::__forced_unwind&) {
+    stay_until_exit();  // Python code that we called was told to end its thread
+#endif
   } catch (...) {
     PyErr_SetString(PyExc_SystemError, "an unknown C++ exception");
   }

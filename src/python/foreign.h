@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "python/gil.h"
 #include "python/tensor_object.h"
 
 namespace hyalite::python {
@@ -102,7 +103,7 @@ class WithoutGil {
  public:
   explicit WithoutGil(std::int64_t bytes) : state_(bytes > (1 << 20) ? PyEval_SaveThread() : nullptr) {}
   ~WithoutGil() {
-    if (state_ != nullptr) PyEval_RestoreThread(state_);
+    if (state_ != nullptr) restore_thread(state_);
   }
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;

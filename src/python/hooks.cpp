@@ -16,6 +16,7 @@
 #include "compute/blas_path.h"
 #include "compute/blocking.h"
 #include "compute/cpu/threads.h"
+#include "python/gil.h"
 #include "python/tensor_object.h"
 #include "tensor/location.h"
 
@@ -42,15 +43,17 @@ Location capture() noexcept {
 
 /// Calls f with the GIL, unless the interpreter is gone.
 template <class F>
-void with_gil(F f) noexcept {
+void with_gil(F f) {
   if (!Py_IsInitialized()) return;
   if (PyGILState_Check()) {
     f();
     return;
   }
-  const PyGILState_STATE s = PyGILState_Ensure();
+  struct Held {
+    PyGILState_STATE state = ensure_gil();
+    ~Held() { PyGILState_Release(state); }
+  } const held;
   f();
-  PyGILState_Release(s);
 }
 
 PyObject* code_of(Location l) { return static_cast<PyObject*>(const_cast<void*>(l.code)); }
@@ -83,7 +86,7 @@ void* enter_blocking() noexcept {
   return saved_state;
 }
 void leave_blocking(void*) noexcept {
-  PyEval_RestoreThread(saved_state);
+  restore_thread(saved_state);
   saved_state = nullptr;
 }
 
@@ -95,13 +98,14 @@ bool poll_signals() {
   const Clock::time_point now = Clock::now();
   if (now - last < std::chrono::milliseconds(20)) return false;
   last = now;
-  PyEval_RestoreThread(saved_state);
+  restore_thread(saved_state);
   const bool stop = PyErr_CheckSignals() != 0;
   saved_state = PyEval_SaveThread();
   return stop;
 }
 
-/// The library inside the scipy-openblas32 package, wherever pip put it.
+/// The library inside the scipy-openblas32 package, wherever pip put it. Without the package the system may know the
+/// library; whatever else the import raises, such as Ctrl-C, is the caller's.
 std::string find_blas() {
   std::string path;
   with_gil([&] {
@@ -111,6 +115,9 @@ std::string find_blas() {
     const char* d = dir ? PyUnicode_AsUTF8(dir.get()) : nullptr;
     const char* n = name ? PyUnicode_AsUTF8(name.get()) : nullptr;
     if (d != nullptr && n != nullptr) path = std::string(d) + "/lib" + n + ".so";
+    if (PyErr_Occurred() == nullptr) return;
+    if (!PyErr_ExceptionMatches(PyExc_ImportError) && !PyErr_ExceptionMatches(PyExc_AttributeError))
+      throw PythonError();
     PyErr_Clear();
   });
   return path.empty() ? "libscipy_openblas.so" : path;

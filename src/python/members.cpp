@@ -1,6 +1,7 @@
 /// Properties and methods of tensors that are not ops of the list.
 #include "apply.h"
 #include "hyalite/scalar.h"
+#include "python/gil.h"
 #include "python/interop.h"
 #include "python/node_object.h"
 #include "python/pickle.h"
@@ -198,7 +199,7 @@ struct PyHook {
   explicit PyHook(PyObject* c) : call(c) { Py_INCREF(call); }
   PyHook(const PyHook&) = delete;
   ~PyHook() {
-    const PyGILState_STATE s = PyGILState_Ensure();
+    const PyGILState_STATE s = ensure_gil();
     Py_DECREF(call);
     PyGILState_Release(s);
   }

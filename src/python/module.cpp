@@ -21,6 +21,7 @@
 #include "python/errors.h"
 #include "python/format.h"
 #include "python/functions.h"
+#include "python/gil.h"
 #include "python/hooks.h"
 #include "python/interop.h"
 #include "python/node_object.h"
@@ -366,9 +367,13 @@ void bind_facts(nb::module_& m) {
         d["version"] = HYALITE_VERSION;
         d["cpu"] = explain::cpu_name();
         d["instruction_set"] = cpu::instruction_set().name;
-        nb::list sets;
-        for (const cpu::InstructionSet& s : cpu::instruction_sets()) sets.append(s.name);
-        d["instruction_sets"] = sets;
+        nb::list built, present;
+        for (const cpu::InstructionSet& s : cpu::instruction_sets()) {
+          built.append(s.name);
+          if (s.available()) present.append(s.name);
+        }
+        d["instruction_sets"] = present;
+        d["built_instruction_sets"] = built;
         d["threads"] = num_threads();
         d["backends"] = backend_names();
         d["same_bits"] =
@@ -391,6 +396,7 @@ NB_MODULE(_C, m) {
   using namespace hyalite::python;
   nb::set_leak_warnings(false);  // the library never prints
   nb::register_exception_translator([](const std::exception_ptr& e, void*) {
+    if (!e) stay_until_exit();  // no C++ exception: Python code that we called was told to end its thread
     try {
       std::rethrow_exception(e);
     } catch (const PythonError&) {

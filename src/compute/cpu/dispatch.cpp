@@ -40,7 +40,7 @@ bool has_f16c() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 bool has_avx2() {
-  return has_v2() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+  return has_v2() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
          __builtin_cpu_supports("bmi2") && has_f16c() && __builtin_cpu_supports("aes") &&
          __builtin_cpu_supports("pclmul");
 }
@@ -74,7 +74,8 @@ const InstructionSet& choose() {
 }  // namespace
 
 const std::vector<InstructionSet>& instruction_sets() {
-  static const std::vector<InstructionSet> sets {
+  // Never destroyed: threads may compute until the process is gone.
+  static const auto& sets = *new std::vector<InstructionSet> {
 #if defined(__x86_64__)
     {"x86-64-v2", has_v2, fill_x86_64_v2}, {"avx2", has_avx2, fill_avx2}, {"avx512", has_avx512, fill_avx512}
 #else

@@ -2,10 +2,17 @@
 #include "compute/cpu/gemm.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <limits>
+#include <memory>
+#include <optional>
+#include <thread>
 
 #include "compute/blas_path.h"
 #include "compute/blocking.h"
@@ -39,31 +46,71 @@ struct Blas {
   char* (*config)();
 };
 
+Blas open_blas() {
+  Blas b;
+  const char* named = std::getenv("HYALITE_BLAS");
+  b.path = named != nullptr ? named : blas_finder != nullptr ? blas_finder() : HYALITE_BLAS_PATH;
+  void* h = dlopen(b.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (h == nullptr) {
+    throw Unsupported("matmul() needs OpenBLAS, which did not open: " + std::string(dlerror()) +
+                          "; run pip install scipy-openblas32, or name libscipy_openblas.so in HYALITE_BLAS",
+                      {{"path", b.path}});
+  }
+  auto symbol = [&](auto& to, const char* name) {
+    to = reinterpret_cast<std::decay_t<decltype(to)>>(dlsym(h, name));
+    if (to == nullptr)
+      throw Unsupported(b.path + " lacks " + name + "; it is not scipy-openblas32", {{"path", b.path}});
+  };
+  symbol(b.sgemm, "scipy_cblas_sgemm");
+  symbol(b.dgemm, "scipy_cblas_dgemm");
+  symbol(b.cgemm, "scipy_cblas_cgemm");
+  symbol(b.zgemm, "scipy_cblas_zgemm");
+  symbol(b.set_threads, "scipy_openblas_set_num_threads");
+  symbol(b.config, "scipy_openblas_get_config");
+  return b;
+}
+
+/// Held while OpenBLAS works. When the process exits, OpenBLAS joins its threads from a destructor, for ever if another
+/// thread has given one of them a product just then: so exit waits for those that run, and none begins any more.
+class Running {
+ public:
+  Running() noexcept {
+    count.fetch_add(1);
+    if (!ending.load() || is_ending) return;
+    count.fetch_sub(1);
+    for (;;) pause();
+  }
+  ~Running() { count.fetch_sub(1); }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  static void watch_exit() {
+    std::atexit([] {
+      is_ending = true;
+      ending.store(true);
+      while (count.load() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+    pthread_atfork(nullptr, nullptr, [] { count.store(0); });  // the others that were at work are not in the child
+  }
+
+ private:
+  static inline std::atomic<int> count{0};
+  static inline std::atomic<bool> ending{false};
+  static inline constinit thread_local bool is_ending = false;
+};
+
+/// Opened at the first use, without a lock or a static's guard: the finder runs Python, which gives the GIL away to
+/// threads that come here too. Two that arrive together open the same library twice, and one result is dropped.
 const Blas& blas() {
-  static const Blas library = [] {
-    Blas b;
-    const char* named = std::getenv("HYALITE_BLAS");
-    b.path = named != nullptr ? named : blas_finder != nullptr ? blas_finder() : HYALITE_BLAS_PATH;
-    void* h = dlopen(b.path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (h == nullptr) {
-      throw Unsupported("matmul() needs OpenBLAS, which did not open: " + std::string(dlerror()) +
-                            "; run pip install scipy-openblas32, or name libscipy_openblas.so in HYALITE_BLAS",
-                        {{"path", b.path}});
-    }
-    auto symbol = [&](auto& to, const char* name) {
-      to = reinterpret_cast<std::decay_t<decltype(to)>>(dlsym(h, name));
-      if (to == nullptr)
-        throw Unsupported(b.path + " lacks " + name + "; it is not scipy-openblas32", {{"path", b.path}});
-    };
-    symbol(b.sgemm, "scipy_cblas_sgemm");
-    symbol(b.dgemm, "scipy_cblas_dgemm");
-    symbol(b.cgemm, "scipy_cblas_cgemm");
-    symbol(b.zgemm, "scipy_cblas_zgemm");
-    symbol(b.set_threads, "scipy_openblas_set_num_threads");
-    symbol(b.config, "scipy_openblas_get_config");
-    return b;
-  }();
-  return library;
+  static std::atomic<const Blas*> opened{nullptr};
+  if (const Blas* b = opened.load(std::memory_order_acquire)) return *b;
+  auto fresh = std::make_unique<const Blas>(open_blas());
+  const Blas* first = nullptr;
+  if (opened.compare_exchange_strong(first, fresh.get(), std::memory_order_acq_rel)) {
+    Running::watch_exit();
+    return *fresh.release();
+  }
+  return *first;
 }
 
 /// One matrix of a batch: address and strides in elements.
@@ -201,17 +248,15 @@ void matmul(const TensorImpl& a, const TensorImpl& b, TensorImpl& out) {
   const TensorRef x = readable(a, dtype, true), y = readable(b, dtype, false);
   const TensorRef z = half ? TensorImpl::empty(dtype, out.shape()) : TensorRef::share(&out);
   Batch left = batch_of(*x, true), right = batch_of(*y, false);
+  if (z->numel() == 0) return;
   const std::int64_t size = static_cast<std::int64_t>(itemsize(dtype)), block = left.matrix.rows * right.matrix.cols;
-  const std::int64_t count = block == 0 ? 0 : z->numel() / block;
+  const std::int64_t count = z->numel() / block;
   if (kind(dtype) != Kind::integer) check_sizes(left.matrix, right.matrix);
   if (left.matrix.cols == 0) {
-    if (z->numel() > 0) std::memset(z->data(), 0, static_cast<std::size_t>(z->nbytes()));
-  } else if (count > 0) {
-    const bool large = left.matrix.rows * right.matrix.cols * left.matrix.cols * count > 64 * 64 * 64;
-    if (kind(dtype) != Kind::integer) {
-      threads_detail::last_threads = large ? num_threads() : 1;
-      blas().set_threads(threads_detail::last_threads);
-    }
+    std::memset(z->data(), 0, static_cast<std::size_t>(z->nbytes()));
+  } else {
+    const bool large = static_cast<double>(z->numel()) * static_cast<double>(left.matrix.cols) > 64 * 64 * 64;
+    const Blas* library = kind(dtype) != Kind::integer ? &blas() : nullptr;
     DimList lead(left.shape);
     broadcast_into(lead, right.shape);
     auto offset = [&](const Batch& s, std::int64_t i) {
@@ -224,6 +269,12 @@ void matmul(const TensorImpl& a, const TensorImpl& b, TensorImpl& out) {
       return at * size;
     };
     auto all = [&] {
+      std::optional<Running> running;
+      if (library != nullptr) {
+        running.emplace();
+        threads_detail::last_threads = large ? num_threads() : 1;
+        library->set_threads(threads_detail::last_threads);
+      }
       for (std::int64_t i = 0; i < count; ++i) {
         Matrix m = left.matrix, n = right.matrix;
         m.data += offset(left, i);
