@@ -48,12 +48,12 @@ struct ReshapeBackward : ViewKernel<ReshapeBackward> {
         }
       }
       for (int i = from; i + 1 < from_end; ++i) {
-        if (strides[i] != strides[i + 1] * shape[i + 1]) return false;
+        if (strides[i] != wrapping_multiply(strides[i + 1], shape[i + 1])) return false;
       }
       std::int64_t step = strides[from_end - 1];
       for (int i = to_end - 1; i >= to; --i) {
         v.strides[i] = step;
-        step *= v.shape[i];
+        step = wrapping_multiply(step, v.shape[i]);
       }
       from = from_end;
       to = to_end;
@@ -63,12 +63,12 @@ struct ReshapeBackward : ViewKernel<ReshapeBackward> {
   static DimList target(const TensorImpl& x, const std::vector<std::int64_t>& wanted) {
     DimList shape((Dims(wanted)));
     int unknown = -1;
-    std::int64_t known = 1;
+    std::int64_t known = has_zero(shape) ? 0 : 1;  // beside a size of 0 the others may be too large to multiply
     bool overflow = false;
     for (int i = 0; i < shape.size(); ++i) {
       if (shape[i] == -1 && unknown < 0) {
         unknown = i;
-      } else {
+      } else if (known != 0) {
         overflow |= __builtin_mul_overflow(known, shape[i], &known);
       }
     }
@@ -133,8 +133,9 @@ struct SliceBackward : ViewKernel<SliceBackward> {
   static bool over(Dims shape, Dims strides, const Attrs& a, ViewSpec& v) {
     for (std::size_t i = 0; i < shape.size(); ++i) {
       v.shape.push_back(ints(a, 2)[i]);
-      v.strides.push_back(strides[i] * ints(a, 1)[i]);
-      if (ints(a, 2)[i] > 0) v.offset += ints(a, 0)[i] * strides[i];
+      // A step from the only element of an axis may be any number.
+      v.strides.push_back(wrapping_multiply(strides[i], ints(a, 1)[i]));
+      if (ints(a, 2)[i] > 0) v.offset = wrapping_add(v.offset, wrapping_multiply(ints(a, 0)[i], strides[i]));
     }
     return true;
   }
@@ -262,7 +263,8 @@ struct ExpandDimsBackward : ViewKernel<ExpandDimsBackward> {
     for (int i = 0; i < n; ++i) {
       const bool added = (fresh >> i & 1) != 0;
       v.shape.push_back(added ? 1 : x.shape()[from]);
-      v.strides.push_back(added ? (from < x.ndim() ? x.shape()[from] * x.strides()[from] : 1) : x.strides()[from]);
+      v.strides.push_back(added ? (from < x.ndim() ? wrapping_multiply(x.shape()[from], x.strides()[from]) : 1)
+                                : x.strides()[from]);
       from += !added;
     }
     return true;
@@ -285,7 +287,7 @@ struct RealBackward : ViewKernel<RealBackward> {
     const int scale = is_complex(x.dtype()) ? 2 : 1;
     v.shape = DimList(x.shape());
     v.strides = DimList(x.strides());
-    for (int d = 0; d < x.ndim(); ++d) v.strides[d] *= scale;
+    for (int d = 0; d < x.ndim(); ++d) v.strides[d] = wrapping_multiply(v.strides[d], scale);
     v.offset = i;
     return true;
   }
@@ -356,7 +358,10 @@ struct ConcatBackward : Kernel<ConcatBackward, -1> {
                 std::to_string(axis),
             {{"op", std::string("concat")}, {"left_shape", to_vector(first.shape())}, {"right_shape", to_vector(s)}});
       }
-      shape[axis] += s[axis];
+      if (__builtin_add_overflow(shape[axis], s[axis], &shape[axis])) {
+        throw ValueError("concat(): the sizes along axis " + std::to_string(axis) + " add up to more than 2^63 - 1",
+                         {{"op", std::string("concat")}, {"axis", std::int64_t{axis}}});
+      }
     }
     return {first.dtype(), shape};
   }

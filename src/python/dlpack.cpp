@@ -153,9 +153,9 @@ ForeignMemory memory_of(const dlpack::DLTensor& t) {
   m.strides = row_major(shape);
   for (int i = 0; i < t.ndim; ++i) {
     const bool free_choice = numel == 0 || t.strides == nullptr || shape[i] == 1;
-    if (__builtin_mul_overflow(free_choice ? m.strides[i] : t.strides[i], size, &m.strides[i])) {
-      throw BufferError("from_dlpack(): a stride of " + std::to_string(t.strides[i]) +
-                        " elements spans more than 64 bits");
+    const std::int64_t stride = free_choice ? m.strides[i] : t.strides[i];
+    if (__builtin_mul_overflow(stride, size, &m.strides[i])) {
+      throw BufferError("from_dlpack(): a stride of " + std::to_string(stride) + " elements spans more than 64 bits");
     }
   }
   if (t.data == nullptr && numel != 0) throw BufferError("from_dlpack(): a null pointer to " + to_string(shape));

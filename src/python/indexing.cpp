@@ -313,11 +313,12 @@ Joined join(const TensorImpl& x, const Tensor& view, const Plan& p) {
       indexed[a] = true;
       group.push_back(a);
       j.sizes.push_back(view.shape()[a]);
-      extent *= view.shape()[a];
+      extent = wrapping_multiply(extent, view.shape()[a]);
     }
     extents.push_back(extent);
-    j.count *= extent;
   }
+  // Beside an axis of size 0 the others may be too large to multiply.
+  j.count = has_zero(j.sizes) ? 0 : checked_numel(j.sizes, 1);
   for (int a = 0; a < view.ndim(); ++a) {
     if (indexed[a]) continue;
     const bool front = static_cast<int>(j.before.size()) < p.dest;

@@ -76,7 +76,9 @@ int set_grad(PyObject* self, PyObject* value, void*) {
     PyErr_SetString(PyExc_TypeError, "grad must be None or a tensor of the same shape and dtype");
     return -1;
   }
-  for (const TensorImpl* at = impl_of(value); at != nullptr;
+  // What no other handle holds is nobody's gradient, so that a long chain is not walked for each of its members.
+  const bool held = t->users() > 1 || value == self;
+  for (const TensorImpl* at = held ? impl_of(value) : nullptr; at != nullptr;
        at = at->autograd != nullptr ? at->autograd->grad.get() : nullptr) {
     if (at != t) continue;
     PyErr_SetString(PyExc_ValueError, "grad: a tensor cannot hold itself as its gradient; write x.grad = value.copy()");

@@ -85,25 +85,36 @@ inline std::int64_t checked_numel(Dims shape, std::size_t itemsize) {
   return n;
 }
 
+inline bool has_zero(Dims shape) {
+  return std::any_of(shape.begin(), shape.end(), [](std::int64_t s) { return s == 0; });
+}
+
+/// For strides and offsets by which no element is reached, where a product may be anything.
+inline std::int64_t wrapping_multiply(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+}
+inline std::int64_t wrapping_add(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+
+/// The step of the next axis outwards in a row-major tensor. Only beside an axis of size 0 can a product be too large
+/// for the bytes of any dtype to be counted; it then stays as it is, since no element is reached by it.
+inline std::int64_t next_step(std::int64_t step, std::int64_t size) {
+  std::int64_t next, bytes;
+  const bool fits = !__builtin_mul_overflow(step, std::max<std::int64_t>(size, 1), &next) &&
+                    !__builtin_mul_overflow(next, std::int64_t{16}, &bytes);
+  return fits ? next : step;
+}
+
 /// Strides, in elements, of a row-major tensor.
 inline DimList row_major(Dims shape) {
   DimList strides(static_cast<int>(shape.size()), 1);
   std::int64_t step = 1;
   for (int i = strides.size() - 1; i >= 0; --i) {
     strides[i] = step;
-    step *= std::max<std::int64_t>(shape[i], 1);
+    step = next_step(step, shape[i]);
   }
   return strides;
-}
-
-inline bool is_row_major(Dims shape, Dims strides) {
-  std::int64_t step = 1;
-  for (std::size_t i = shape.size(); i-- > 0;) {
-    if (shape[i] == 0) return true;
-    if (shape[i] != 1 && strides[i] != step) return false;
-    step *= shape[i];
-  }
-  return true;
 }
 
 /// `axis` counted from the end if negative. Throws IndexError {axis, ndim}.

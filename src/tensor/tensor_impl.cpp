@@ -1,6 +1,8 @@
 /// Making and freeing tensors.
 #include "tensor/tensor_impl.h"
 
+#include <utility>
+
 namespace hyalite {
 
 void (*destroy_autograd_meta)(AutogradMeta*) noexcept = nullptr;
@@ -16,17 +18,20 @@ Ref<TensorImpl> TensorImpl::make(Dtype dtype, Device device, Dims shape, Dims st
   t->ndim_ = static_cast<std::uint8_t>(n);
   t->dims_ = n <= inline_rank ? t->inline_dims_
                               : static_cast<std::int64_t*>(pool::allocate(2 * n * sizeof(std::int64_t)).data);
-  std::int64_t numel = 1, step = 1;
+  const bool none = has_zero(shape);
+  std::int64_t step = 1;
   bool row = true;
   for (int i = n - 1; i >= 0; --i) {
+    // A stride that reaches no element is that of a dense tensor, so that all arithmetic on strides stays in range.
+    const bool reaches = shape[i] > 1 && !none;
     t->dims_[i] = shape[i];
-    t->dims_[n + i] = strides[i];
-    row &= shape[i] == 1 || strides[i] == step;
-    step *= shape[i];
-    numel *= shape[i];
+    t->dims_[n + i] = reaches ? strides[i] : step;
+    row &= !reaches || strides[i] == step;
+    step = none ? next_step(step, shape[i]) : step * shape[i];
   }
-  t->numel_ = numel;
-  t->contiguous_ = row || numel == 0;
+  if (none) offset = 0;
+  t->numel_ = none ? 0 : step;
+  t->contiguous_ = row;
   t->offset_ = offset;
   t->data_ = storage ? storage->data() + offset * static_cast<std::int64_t>(itemsize(dtype)) : nullptr;
   t->storage_ = std::move(storage);
@@ -58,7 +63,22 @@ Ref<TensorImpl> TensorImpl::empty(Dtype dtype, Dims shape, Device device) {
 }
 
 void TensorImpl::destroy() noexcept {
-  if (autograd != nullptr) destroy_autograd_meta(autograd);
+  if (autograd == nullptr) return free();
+  // A gradient may have a gradient, and so on: each waits its turn instead of being freed inside the one before.
+  static constinit thread_local TensorImpl* waiting = nullptr;
+  static constinit thread_local bool freeing = false;
+  wrapper = std::exchange(waiting, this);
+  if (freeing) return;
+  freeing = true;
+  while (TensorImpl* t = waiting) {
+    waiting = static_cast<TensorImpl*>(t->wrapper);
+    destroy_autograd_meta(t->autograd);
+    t->free();
+  }
+  freeing = false;
+}
+
+void TensorImpl::free() noexcept {
   if (dims_ != inline_dims_) {
     const std::size_t bytes = 2 * ndim_ * sizeof(std::int64_t);
     pool::release(dims_, std::size_t{1} << (6 + pool::detail::small_class(bytes)));

@@ -65,6 +65,7 @@ class TensorImpl {
  private:
   TensorImpl() = default;
   void destroy() noexcept;
+  void free() noexcept;
 
   std::atomic<std::uint32_t> refs_{1};
   Dtype dtype_;

@@ -155,6 +155,7 @@ void SchemaGuard::check_other(Validated& v) {
   const OutputSpec out = c.op.infer(c);
   v.out_dtype_ = out.dtype;
   v.shape_ = out.shape;
+  checked_numel(v.shape_, itemsize(v.out_dtype_));
 }
 
 void SchemaGuard::check_determinism(const Validated& v) {

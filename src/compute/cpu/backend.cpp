@@ -84,8 +84,10 @@ bool share_memory(const TensorImpl& a, const TensorImpl& b) {
   const auto [b0, b1] = extent(b);
   return a0 < b1 && b0 < a1;
 }
+/// Element for element in the same bytes: only then may an operand be read while the target is written.
 bool same_place(const TensorImpl& a, const TensorImpl& b) {
-  return a.data() == b.data() && same_dims(a.shape(), b.shape()) && same_dims(a.strides(), b.strides());
+  return a.data() == b.data() && itemsize(a.dtype()) == itemsize(b.dtype()) && same_dims(a.shape(), b.shape()) &&
+         same_dims(a.strides(), b.strides());
 }
 
 void describe_output(Recorder* rec, const TensorImpl& out, bool in_place) {
@@ -103,6 +105,7 @@ void describe_output(Recorder* rec, const TensorImpl& out, bool in_place) {
 
 /// What must come from memory: an element that stride 0 repeats counts once, and take reads only what it gives.
 std::int64_t bytes_read(const TensorImpl& t, const Validated& v) {
+  if (t.numel() == 0) return 0;
   std::int64_t elements = 1;
   for (int i = 0; i < t.ndim(); ++i) {
     if (t.strides()[i] != 0 || t.shape()[i] == 0) elements *= t.shape()[i];
@@ -291,7 +294,8 @@ class CpuBackend final : public Backend {
       in[i] = c.in[i].tensor->data();
       // In place, an operand that overlaps the target elsewhere than at its own place must be copied first.
       const std::byte *x = c.in[i].tensor->data(), *z = o.first->data();
-      if (x != z && x < z + o.first->nbytes() && z < x + c.in[i].tensor->nbytes()) return false;
+      if (!same_place(*c.in[i].tensor, *o.first) && x < z + o.first->nbytes() && z < x + c.in[i].tensor->nbytes())
+        return false;
     }
     fn(in, out, static_cast<std::size_t>(o.first->numel()), AttrDoubles(c.attrs).data(), false);
     return true;

@@ -83,7 +83,8 @@ void scatter_add(const TensorImpl& x, const TensorImpl& indices, std::int64_t ax
   const Dtype dtype = half ? Dtype::float32 : out.dtype();
   const TensorRef source = dense(x, dtype);
   const TensorRef sum = half ? TensorImpl::empty(dtype, out.shape()) : TensorRef::share(&out);
-  if (sum->numel() > 0) std::memset(sum->data(), 0, static_cast<std::size_t>(sum->nbytes()));
+  if (sum->numel() == 0) return;
+  std::memset(sum->data(), 0, static_cast<std::size_t>(sum->nbytes()));
   const Pieces p = pieces(out.shape(), axis);
   const std::int64_t bytes = p.inner * static_cast<std::int64_t>(itemsize(dtype));
   const ElementwiseFn add =

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
+#include <memory>
 
 #include "compute/blocking.h"
 #include "compute/cpu/cpu_info.h"
 #include "compute/cpu/gather.h"
 #include "compute/cpu/threads.h"
+#include "tensor/pool.h"
 
 namespace hyalite::cpu {
 namespace {
@@ -128,20 +131,45 @@ bool run_flat(const Loop& loop, const Plan& p, LoopReport* report) {
   });
 }
 
+/// The two innermost dimensions are cut into tiles; all others are counted through.
+struct Tiling {
+  std::int64_t rows = 1, cols = 1;            // of the two innermost dimensions
+  std::int64_t tile_rows = 1, tile_cols = 1;  // of a tile
+  std::int64_t down = 1, across = 1, outer = 1;
+  std::int64_t tiles() const { return down * across * outer; }
+};
+
 /// How one operand reaches the kernel, tile after tile.
 class Window {
  public:
-  Window(const LoopOperand& o, std::int64_t row_stride, std::int64_t col_stride)
-      : o_(o), row_(row_stride), col_(col_stride), size_(static_cast<std::int64_t>(itemsize(o.stored))) {}
+  Window() = default;
+  /// Takes what `scratch_bytes` says from `scratch`.
+  Window(const LoopOperand& o, std::int64_t row_stride, std::int64_t col_stride, const Tiling& t, std::byte*& scratch)
+      : o_(&o), row_(row_stride), col_(col_stride), size_(static_cast<std::int64_t>(itemsize(o.stored))) {
+    const std::int64_t all = scratch_bytes(o, row_stride, col_stride, t);
+    if (all == 0) return;
+    buffer_ = scratch;
+    raw_ = scratch + block_bytes(t, o.computed);
+    scratch += all;
+  }
+
+  /// One block in the kernel's dtype, and one in the stored dtype where elements are both moved and converted.
+  static std::int64_t scratch_bytes(const LoopOperand& o, std::int64_t row, std::int64_t col, const Tiling& t) {
+    if (o.data == nullptr) return 0;
+    const std::int64_t size = static_cast<std::int64_t>(itemsize(o.stored));
+    const bool dense = col == size && (t.tile_rows == 1 || (t.across == 1 && row == t.cols * size));
+    const bool direct = o.stored == o.computed;
+    return (dense && direct ? 0 : block_bytes(t, o.computed)) + (dense || direct ? 0 : block_bytes(t, o.stored));
+  }
 
   /// The tile's elements, contiguous and in the kernel's dtype.
   const void* read(const std::byte* at, std::int64_t rows, std::int64_t cols) {
-    if (o_.data == nullptr) return nullptr;
+    if (o_->data == nullptr) return nullptr;
     const bool one = (row_ == 0 || rows == 1) && (col_ == 0 || cols == 1);
     if (one && at == filled_ && rows * cols <= filled_count_) return buffer_;
     filled_ = nullptr;
     const std::byte* dense = at;
-    const bool direct = o_.stored == o_.computed;
+    const bool direct = o_->stored == o_->computed;
     const std::int64_t n = rows * cols;
     if (!is_dense(rows, cols)) {
       std::byte* to = direct ? buffer_ : raw_;
@@ -149,7 +177,7 @@ class Window {
       dense = to;
     }
     if (!direct) {
-      cast(kernels().cast, o_.stored, dense, o_.computed, buffer_, static_cast<std::size_t>(n));
+      cast(kernels().cast, o_->stored, dense, o_->computed, buffer_, static_cast<std::size_t>(n));
       dense = buffer_;
     }
     if (one && dense == buffer_) {
@@ -160,16 +188,16 @@ class Window {
   }
   /// Where the kernel may write the tile.
   void* target(std::byte* at, std::int64_t rows, std::int64_t cols) {
-    return is_dense(rows, cols) && o_.stored == o_.computed ? static_cast<void*>(at) : buffer_;
+    return is_dense(rows, cols) && o_->stored == o_->computed ? static_cast<void*>(at) : buffer_;
   }
   /// Brings what was written to its place.
   void write(std::byte* at, std::int64_t rows, std::int64_t cols) {
-    if (is_dense(rows, cols) && o_.stored == o_.computed) return;
+    if (is_dense(rows, cols) && o_->stored == o_->computed) return;
     const std::int64_t n = rows * cols;
     const std::byte* from = buffer_;
-    if (o_.stored != o_.computed) {
+    if (o_->stored != o_->computed) {
       std::byte* to = is_dense(rows, cols) ? at : raw_;
-      cast(kernels().cast, o_.computed, buffer_, o_.stored, to, static_cast<std::size_t>(n));
+      cast(kernels().cast, o_->computed, buffer_, o_->stored, to, static_cast<std::size_t>(n));
       from = to;
     }
     if (!is_dense(rows, cols)) scatter(at, from, {rows, cols, row_, col_, static_cast<std::size_t>(size_)});
@@ -179,20 +207,15 @@ class Window {
   bool is_dense(std::int64_t rows, std::int64_t cols) const {
     return (col_ == size_ || cols == 1) && (rows == 1 || row_ == cols * size_);
   }
-  const LoopOperand& o_;
-  std::int64_t row_, col_, size_;
+  static std::int64_t block_bytes(const Tiling& t, Dtype dtype) {
+    return (t.tile_rows * t.tile_cols * static_cast<std::int64_t>(itemsize(dtype)) + 63) / 64 * 64;
+  }
+
+  const LoopOperand* o_ = nullptr;
+  std::int64_t row_ = 0, col_ = 0, size_ = 0;
   const std::byte* filled_ = nullptr;
   std::int64_t filled_count_ = 0;
-  alignas(64) std::byte buffer_[block_elements * 16];
-  alignas(64) std::byte raw_[block_elements * 16];
-};
-
-/// The two innermost dimensions are cut into tiles; all others are counted through.
-struct Tiling {
-  std::int64_t rows = 1, cols = 1;            // of the two innermost dimensions
-  std::int64_t tile_rows = 1, tile_cols = 1;  // of a tile
-  std::int64_t down = 1, across = 1, outer = 1;
-  std::int64_t tiles() const { return down * across * outer; }
+  std::byte *buffer_ = nullptr, *raw_ = nullptr;
 };
 
 bool transposes(const Plan& p) {
@@ -232,61 +255,80 @@ const char* describe(const Plan& p) {
   return converted ? "contiguous, converted in blocks" : "rows";
 }
 
-void run_tiles(const Loop& loop, const Plan& p, const Tiling& t, std::int64_t begin, std::int64_t end, bool stream) {
-  const int row_dim = p.rank - 2, col_dim = p.rank - 1;
-  std::array<std::int64_t, max_operands> row_stride{}, col_stride{};
-  for (int k = 0; k < p.operands; ++k) {
-    row_stride[k] = p.rank > 1 ? p.stride[row_dim][k] : 0;
-    col_stride[k] = p.stride[col_dim][k];
+/// Blocks for the windows of each thread at work. All are there before the loop writes anything, so that nothing can
+/// fail half-way; and they are not on the stack, since a thread may have a small one.
+class Scratch {
+ public:
+  Scratch(std::int64_t bytes, int threads) : bytes_(bytes), slots_(bytes == 0 ? 0 : threads) {
+    const std::size_t all = static_cast<std::size_t>(bytes) * static_cast<std::size_t>(slots_);
+    if (all <= sizeof small_) return;
+    block_ = pool::allocate(all);
+    if (slots_ > 1) taken_ = std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(slots_));
   }
-  auto windows = [&]<std::size_t... K>(std::index_sequence<K...>) {
-    return std::array<Window, sizeof...(K)>{Window(p.operand[K], row_stride[K], col_stride[K])...};
-  };
-  auto body = [&](auto& w) {
-    for (std::int64_t tile = begin; tile < end; ++tile) {
-      std::int64_t rest = tile;
-      const std::int64_t across = rest % t.across, down = rest / t.across % t.down;
-      rest /= t.across * t.down;
-      const std::int64_t row = down * t.tile_rows, col = across * t.tile_cols;
-      const std::int64_t rows = std::min(t.tile_rows, t.rows - row), cols = std::min(t.tile_cols, t.cols - col);
-      std::array<std::int64_t, max_operands> at{};
-      for (int k = 0; k < p.operands; ++k) at[k] = row * row_stride[k] + col * col_stride[k];
-      for (int d = p.rank - 3; d >= 0; --d) {
-        const std::int64_t i = rest % p.size[d];
-        rest /= p.size[d];
-        for (int k = 0; k < p.operands; ++k) at[k] += i * p.stride[d][k];
-      }
-      const void* in[max_operands];
-      void* out[max_operands];
-      bool can_stream = stream;
-      for (int k = 0; k < p.inputs; ++k) in[k] = w[k].read(p.operand[k].data + at[k], rows, cols);
-      for (int k = p.inputs; k < p.operands; ++k) {
-        std::byte* to = p.operand[k].data + at[k];
-        out[k - p.inputs] = w[k].target(to, rows, cols);
-        can_stream &= out[k - p.inputs] == to && aligned(to);
-      }
-      loop.kernel(in, out, static_cast<std::size_t>(rows * cols), loop.attr, can_stream);
-      for (int k = p.inputs; k < p.operands; ++k) w[k].write(p.operand[k].data + at[k], rows, cols);
+  ~Scratch() { pool::release(block_.data, block_.capacity); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  /// Calls f with the blocks of a slot that no other thread has.
+  template <class F>
+  void with_slot(F f) {
+    std::byte* const first = block_.data != nullptr ? static_cast<std::byte*>(block_.data) : small_;
+    if (taken_ == nullptr) return f(first);
+    for (int i = 0;; i = (i + 1) % slots_) {
+      if (taken_[static_cast<std::size_t>(i)].exchange(true, std::memory_order_acquire)) continue;
+      f(first + i * bytes_);
+      taken_[static_cast<std::size_t>(i)].store(false, std::memory_order_release);
+      return;
     }
-  };
-  // Windows are large: an array just long enough.
-  auto with = [&]<std::size_t n>() {
-    auto w = windows(std::make_index_sequence<n>());
-    body(w);
-  };
-  switch (p.operands) {
-    case 2:
-      with.template operator()<2>();
-      break;
-    case 3:
-      with.template operator()<3>();
-      break;
-    case 4:
-      with.template operator()<4>();
-      break;
-    default:
-      with.template operator()<max_operands>();
-      break;
+  }
+
+ private:
+  std::int64_t bytes_;
+  int slots_;
+  pool::Block block_{};
+  std::unique_ptr<std::atomic<bool>[]> taken_;
+  alignas(64) std::byte small_[2048];
+};
+
+std::int64_t row_stride(const Plan& p, int k) { return p.rank > 1 ? p.stride[p.rank - 2][k] : 0; }
+std::int64_t col_stride(const Plan& p, int k) { return p.stride[p.rank - 1][k]; }
+
+std::int64_t scratch_bytes(const Plan& p, const Tiling& t) {
+  std::int64_t bytes = 0;
+  for (int k = 0; k < p.operands; ++k) {
+    bytes += Window::scratch_bytes(p.operand[k], row_stride(p, k), col_stride(p, k), t);
+  }
+  return bytes;
+}
+
+void run_tiles(const Loop& loop, const Plan& p, const Tiling& t, std::int64_t begin, std::int64_t end, bool stream,
+               std::byte* scratch) {
+  std::array<Window, max_operands> w;
+  for (int k = 0; k < p.operands; ++k) w[k] = Window(p.operand[k], row_stride(p, k), col_stride(p, k), t, scratch);
+  for (std::int64_t tile = begin; tile < end; ++tile) {
+    std::int64_t rest = tile;
+    const std::int64_t across = rest % t.across, down = rest / t.across % t.down;
+    rest /= t.across * t.down;
+    const std::int64_t row = down * t.tile_rows, col = across * t.tile_cols;
+    const std::int64_t rows = std::min(t.tile_rows, t.rows - row), cols = std::min(t.tile_cols, t.cols - col);
+    std::array<std::int64_t, max_operands> at{};
+    for (int k = 0; k < p.operands; ++k) at[k] = row * row_stride(p, k) + col * col_stride(p, k);
+    for (int d = p.rank - 3; d >= 0; --d) {
+      const std::int64_t i = rest % p.size[d];
+      rest /= p.size[d];
+      for (int k = 0; k < p.operands; ++k) at[k] += i * p.stride[d][k];
+    }
+    const void* in[max_operands];
+    void* out[max_operands];
+    bool can_stream = stream;
+    for (int k = 0; k < p.inputs; ++k) in[k] = w[k].read(p.operand[k].data + at[k], rows, cols);
+    for (int k = p.inputs; k < p.operands; ++k) {
+      std::byte* to = p.operand[k].data + at[k];
+      out[k - p.inputs] = w[k].target(to, rows, cols);
+      can_stream &= out[k - p.inputs] == to && aligned(to);
+    }
+    loop.kernel(in, out, static_cast<std::size_t>(rows * cols), loop.attr, can_stream);
+    for (int k = p.inputs; k < p.operands; ++k) w[k].write(p.operand[k].data + at[k], rows, cols);
   }
   if (stream) std::atomic_thread_fence(std::memory_order_seq_cst);
 }
@@ -343,8 +385,8 @@ bool is_flat(const Plan& p) {
 }  // namespace
 
 bool run(const Loop& loop, LoopReport* report) {
+  if (has_zero(loop.shape)) return true;
   const Plan p = make_plan(loop);
-  if (p.numel == 0) return true;
   if (is_flat(p)) return run_flat(loop, p, report);
   if (is_transposition(loop, p)) return run_transposition(loop, p, report);
   const Tiling t = make_tiling(p);
@@ -355,8 +397,10 @@ bool run(const Loop& loop, LoopReport* report) {
     *report = {describe(p), parallel ? static_cast<int>(std::min<std::int64_t>(num_threads(), t.tiles())) : 1, stream,
                true, t.rows * t.outer};
   }
-  return spread(t.tiles(), parallel, loop.interruptible,
-                [&](std::int64_t begin, std::int64_t end) { run_tiles(loop, p, t, begin, end, stream); });
+  Scratch scratch(scratch_bytes(p, t), parallel ? num_threads() : 1);
+  return spread(t.tiles(), parallel, loop.interruptible, [&](std::int64_t begin, std::int64_t end) {
+    scratch.with_slot([&](std::byte* blocks) { run_tiles(loop, p, t, begin, end, stream, blocks); });
+  });
 }
 
 namespace {

@@ -155,7 +155,16 @@ void choose_kernel(Plan& p, const ReduceArgs& a, const ReduceKernels& k) {
   }
 }
 
+/// Whether one of the reduced, or of the kept, axes has size 0.
+bool has_empty_axis(const ReduceArgs& a, bool reduced) {
+  for (int i = 0; i < a.ndim; ++i) {
+    if (a.shape[i] == 0 && ((a.axes_mask >> i & 1) != 0) == reduced) return true;
+  }
+  return false;
+}
+
 Plan make_plan(const ReduceArgs& a, const ReduceKernels& k) {
+  const bool nothing_reduced = has_empty_axis(a, true);
   Plan p{};
   p.op = a.op;
   p.arg = is_arg(a.op);
@@ -166,8 +175,10 @@ Plan make_plan(const ReduceArgs& a, const ReduceKernels& k) {
   for (int i = 0; i < a.ndim; ++i) {
     const bool reduced = (a.axes_mask >> i & 1) != 0;
     (reduced ? p.reduced : p.kept).push_back({a.shape[i], a.strides[i]});
-    (reduced ? p.n : p.m) *= a.shape[i];
+    // Beside a size of 0 the others may be too large to multiply; the kept ones have none here.
+    if (!reduced || !nothing_reduced) (reduced ? p.n : p.m) *= a.shape[i];
   }
+  if (nothing_reduced) p.n = 0;
   // Sums of complex numbers are sums of their components: one more kept axis. `any` sees a number as two elements.
   const bool by_component = is_complex(a.dtype) && (a.op == ReduceOp::sum || a.op == ReduceOp::mean);
   const bool two_words = a.dtype == Dtype::complex128 && a.op == ReduceOp::any;
@@ -634,8 +645,8 @@ bool reduce(const ReduceArgs& args, const ReduceKernels& kernels) {
     throw Unsupported(std::string(op_name(args.op)) + "(): no reduction from " + std::string(name(args.dtype)) +
                       " to " + std::string(name(args.result)));
   }
+  if (has_empty_axis(args, false)) return true;
   const Plan p = make_plan(args, kernels);
-  if (p.m == 0) return true;
   if (p.n > 0) return run_plan(p);
   if (is_extreme(args.op)) {
     throw ValueError(std::string(op_name(args.op)) + "(): an axis of size 0 has no " + op_name(args.op));
