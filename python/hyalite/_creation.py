@@ -38,7 +38,10 @@ def _there(device, op):
 def asarray(obj, /, *, dtype=None, device=None, copy=None):
     """A tensor of numbers, nested lists, an array or anything with a buffer or DLPack.
 
-    Memory is shared where it can be, unless `copy` is true; `copy=False` raises ValueError where it cannot.
+    Memory is shared where it can be, unless `copy` is true; `copy=False` raises ValueError where it cannot. Tensors
+    over memory that overlaps count their writes together (`x.version`). What is written from outside is not counted,
+    so what a gradient needs of shared memory is copied when an operation is recorded. A NumPy array with masked
+    elements raises ValueError.
     """
     _there(device, "asarray")
     return _place(_C._asarray(obj, dtype, copy), device)
