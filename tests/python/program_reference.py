@@ -102,6 +102,8 @@ class Tensor:
             write(part, operand, lambda old, new: np.broadcast_to(new, np.shape(old)))
             return
         key = plain(key)
+        if self.value[key].size == 0:
+            raise Reject  # whether a write of nothing into a leaf is refused is tested by itself
         check_write(self)
         points = [operand] * Mode.neighbours
         if isinstance(operand, Tensor):
@@ -176,7 +178,8 @@ def apply(f, *operands, dtype=None):
     else:
         near = [np.zeros_like(value) for _ in range(Mode.neighbours)]
     check([value])
-    return Tensor(np.array(value), [np.array(a) for a in near], dtype or common(*operands))
+    # Results lie in row-major order, whatever their operands do.
+    return Tensor(np.array(value, order="C"), [np.array(a, order="C") for a in near], dtype or common(*operands))
 
 
 def check_write(x):

@@ -158,13 +158,15 @@ class Generator:
             self.env.clear()
             self.env.update(saved)
             return False
-        # PyTorch writes over what it still has to read, and a write in no_grad gives its views made there a history.
+        # PyTorch writes over what it still has to read, and a write in no_grad gives all views a new history.
         self.program.peer = self.program.peer and not reference.Mode.overlap and not self.two_modes()
         self.program.lines.append(text)
         return True
 
     def two_modes(self):
         unrecorded = [t for t in self.program.lines if "no_grad" in t]
+        if any("hook" in t for t in self.program.lines) and unrecorded:
+            return True
         return any(re.search(r" = ", t) for t in unrecorded) and any(
             re.search(r"[*+/%-]= |\] = ", t) for t in unrecorded
         )
@@ -279,6 +281,8 @@ class Generator:
             name = self.pick(["concat", "stack"])
             if t.ndim or name == "stack":
                 return f"hl.{name}([{x}, {y}, {x}], axis={int(self.rng.integers(t.ndim + (name == 'stack')))})"
+        if kind < 0.94 and t.ndim and t.dtype != "c16":
+            return f"{x}[{x}.detach() > {self.pick([0.1, 0.5])}]"
         if kind < 0.96 and t.ndim:
             axis = int(self.rng.integers(t.ndim))
             index = [int(i) for i in self.rng.integers(0, t.shape[axis], size=3)]
@@ -352,13 +356,15 @@ class Generator:
             else:
                 key = self.key(t.shape, write=True)
                 kind = self.rng.random()
-                if kind < 0.15 and INDEX_ARRAYS:
-                    key = str(sorted({int(i) for i in self.rng.integers(0, t.shape[0], size=2)}))
-                elif kind < 0.25 and t.dtype != "c16" and INDEX_ARRAYS:
-                    key = f"{x}.detach() > 0.5" if t.ndim else key
-            if "detach" in key:
-                value = str(self.pick([0.5, 2.0]))
-            elif self.rng.random() < 0.2:
+                if kind < 0.2:
+                    axis = int(self.rng.integers(t.ndim))
+                    # Each place once: which of two writes is the last PyTorch leaves open.
+                    index = sorted({int(i) for i in self.rng.integers(0, t.shape[axis], size=2)})
+                    index = f"hl.tensor({index}, dtype=hl.int64)" if kind < 0.07 else str(index)
+                    key = ":, " * axis + index
+                elif kind < 0.32 and t.dtype != "c16":
+                    key = f"{x}.detach() > {self.pick([0.1, 0.5, 5])}"
+            if self.rng.random() < 0.2:
                 value = str(self.pick([0.5, 2.0, 1.25]))
             else:
                 try:
@@ -367,7 +373,7 @@ class Generator:
                     return False
                 y = self.recent(lambda o: o.dtype == t.dtype and self.broadcasts(o.shape, part, into=True))
                 value = y if y and self.rng.random() < 0.8 else literal(self.values(part, t.dtype), NAMES[t.dtype])
-            if self.rng.random() < 0.25 and "detach" not in key and "[" not in key:
+            if self.rng.random() < 0.25:
                 text = f"{x}[{key}] {self.pick(['+=', '*=', '-='])} {value}"
             else:
                 text = f"{x}[{key}] = {value}"
@@ -473,7 +479,8 @@ class Generator:
         kept = tries = 0
         while kept < self.length and tries < 8 * self.length:
             tries += 1
-            kept += bool(self.line())
+            with contextlib.suppress(ValueError):  # a choice among the elements of an empty tensor
+                kept += bool(self.line())
         self.loss()
         return p
 
@@ -513,16 +520,6 @@ class Generator:
             p.lines.append(f"if loss{order} is not None: loss{order}.backward({more})")
 
 
-def takes_index_arrays():
-    x = hl.zeros(2)
-    try:
-        x[[0]] = 1.0
-    except hl.Unsupported:
-        return False
-    return True
-
-
-INDEX_ARRAYS = takes_index_arrays()
 RETAIN = hasattr(hl.Tensor, "retain_grad") and torch is not None
 
 
