@@ -5,6 +5,7 @@ prints one program, or compares many: `python programs.py SEED [COUNT]`.
 """
 
 import contextlib
+import inspect
 import os
 import re
 import sys
@@ -398,7 +399,8 @@ class Generator:
         elif kind < 0.6:
             create = self.rng.random() < 0.3 and not self.hooked
             self.created = self.created or create
-            text = f"hl.sum({x}).backward({'create_graph' if create else 'retain_graph'}=True)"
+            only = f", inputs=[{self.pick(self.program.leaves)}]" if INPUTS and self.rng.random() < 0.3 else ""
+            text = f"hl.sum({x}).backward({'create_graph' if create else 'retain_graph'}=True{only})"
         elif kind < 0.63:
             t = self.env[x]
             text = f"{x}.backward({literal(self.values(t.shape, t.dtype), NAMES[t.dtype])}, retain_graph=True)"
@@ -520,6 +522,7 @@ class Generator:
             p.lines.append(f"if loss{order} is not None: loss{order}.backward({more})")
 
 
+INPUTS = "inputs" in inspect.signature(hl.backward).parameters
 RETAIN = hasattr(hl.Tensor, "retain_grad") and torch is not None
 
 

@@ -330,6 +330,23 @@ def test_case_063_past_two_to_the_31_without_memory(dtype):
     assert hl.broadcast_to(hl.ones((), dtype=x.dtype), (2**33, 3))[2**33 - 1].tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: hl.zeros((2**40, 2**40)), lambda: hl.ones((2**31, 2**31, 2**31), dtype=hl.int8),
+        lambda: hl.full((2**62, 4), 1.0), lambda: hl.empty((2**61,), dtype=hl.float64),
+        lambda: hl.broadcast_to(hl.ones((1,)), (2**62, 2**62)), lambda: hl.zeros((2**63,)),
+        lambda: hl.reshape(hl.zeros((0,)), (2**62, 2**62)), lambda: hl.zeros((-1,)),
+        lambda: hl.stack([hl.broadcast_to(hl.ones((1,), dtype=hl.int8), (2**61,))] * 8),
+        lambda: hl.concat([hl.broadcast_to(hl.ones((1,), dtype=hl.int8), (2**62,))] * 4),
+        lambda: hl.broadcast_to(hl.ones((1,), dtype=hl.int8), (2**62,)) + 1,
+    ],
+)  # fmt: skip
+def test_c7_sizes_that_overflow_raise(make):
+    with pytest.raises((ValueError, MemoryError, OverflowError, hl.HyaliteError)):
+        make()
+
+
 def ways_to_index(x, axis, bad, kind):
     lead, index = (slice(None),) * axis, hl.asarray([0, bad], dtype=getattr(hl, kind))
     ways = [lambda: hl.take(x, index, axis=axis), lambda: x[(*lead, index)], lambda: x[(*lead, [bad])]]

@@ -459,6 +459,15 @@ def test_an_update_in_no_grad_beside_other_leaves(count):
 
 
 @rounds
+def test_c5_matrix_products_of_all_threads_at_once(count):
+    a = hl.reshape(hl.arange(0, 12, dtype=hl.float32), (3, 4))
+    want = (a.numpy() @ a.numpy().T).tolist()
+    results = Crew().run(lambda k, i: (a @ a.T).tolist() == want, count)
+    raise_first(results)
+    assert all(all(row) for row in results)
+
+
+@rounds
 def test_threads_that_end_give_their_memory_back(count):
     def work(k, i):
         w = leaf((50,))
