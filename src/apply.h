@@ -1,7 +1,7 @@
 /// validate -> compute -> record -> return: the only call path of every op.
 #pragma once
 
-#include "hyalite/ops.h"
+#include "internal_ops.h"
 #include "ops/op_info.h"
 #include "record/autograd_meta.h"
 
@@ -27,6 +27,15 @@ inline Operand tensor_operand(TensorImpl* t) {
 TensorRef clone(const TensorImpl& t);
 /// a += b without a record: for gradients that nobody else may see.
 void add_in_place(TensorImpl& a, const TensorImpl& b);
+
+namespace detail {
+/// Calls op number `op` of this build's table. Throws what the op's guard throws.
+Tensor call(int op, std::initializer_list<Arg> args, Attrs attrs = {});
+std::pair<Tensor, Tensor> call_two(int op, std::initializer_list<Arg> args, Attrs attrs = {});
+Tensor call_list(int op, const std::vector<Tensor>& tensors, Attrs attrs = {});
+inline AttrValue attribute(const Axes& a) { return a.list ? AttrValue(*a.list) : AttrValue(); }
+inline AttrValue attribute(const std::optional<Dtype>& d) { return d ? AttrValue(*d) : AttrValue(); }
+}  // namespace detail
 
 // What gradients are written with, beside the ops.
 

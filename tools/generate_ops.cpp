@@ -1,4 +1,5 @@
-/// Writes what follows from the op list and must exist before the library: hyalite/ops.h. Its output is not committed.
+/// Writes what follows from the op list and must exist before the library: a function an op, exported under its name,
+/// so that programs built against one list run with a longer one. Its output is not committed.
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -47,11 +48,22 @@ std::string passed(const AttrField& f) {
   return wrapped ? "detail::attribute(" + name + ")" : "AttrValue(" + name + ")";
 }
 
+/// A parameter as the definition has it, without the default.
+std::string without_default(std::string text) {
+  const std::size_t equals = text.find(" = ");
+  return text.substr(0, equals);
+}
+
+/// Where the parts of an op go.
+struct Files {
+  std::ostream &header, &internal, &source;
+};
+
 template <class Op>
-void write_op(std::ostream& out, int index) {
+void write_op(const Files& files, int index) {
   constexpr OpSchema s = Op::schema;
   const std::string name(s.name), number = std::to_string(index);
-  std::string params, args, attrs;
+  std::string declaration, definition, args, attrs;
   std::string_view names = s.params.empty() ? (Op::arity == 1 ? "x" : "x1, x2") : s.params;
   std::vector<AttrField> fields;
   if constexpr (HasAttr<Op>) {
@@ -67,24 +79,28 @@ void write_op(std::ostream& out, int index) {
     std::string one(names.substr(0, comma));
     // C++ has no trouble with these as parameters, but macros of <cmath> and friends do.
     if (one == "min" || one == "max") one += "_value";
-    params += (params.empty() ? "" : ", ") +
-              std::string(s.variadic                 ? "const std::vector<Tensor>& "
-                          : numbers && Op::arity > 1 ? "const Arg& "
-                                                     : "const Tensor& ") +
-              one;
+    declaration += (declaration.empty() ? "" : ", ") +
+                   std::string(s.variadic                 ? "const std::vector<Tensor>& "
+                               : numbers && Op::arity > 1 ? "const Arg& "
+                                                          : "const Tensor& ") +
+                   one;
     args += (args.empty() ? "" : ", ") + one;
     names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 2);
   }
+  definition = declaration;
   for (const AttrField& f : fields) {
-    params += ", " + declared(f);
+    declaration += ", " + declared(f);
+    definition += ", " + without_default(declared(f));
     attrs += (attrs.empty() ? "" : ", ") + passed(f);
   }
   const std::string list = attrs.empty() ? "" : ", Attrs{" + attrs + "}";
   const std::string result = Op::outputs == 2 ? "std::pair<Tensor, Tensor>" : "Tensor";
   const std::string call = s.variadic ? "call_list(" + number + ", " + args
                                       : (Op::outputs == 2 ? "call_two(" : "call(") + number + ", {" + args + "}";
+  std::ostream& out = s.internal ? files.internal : files.header;
   out << "/// `" << name << "`; see " << s.file << ":" << s.line << ".\n";
-  out << "inline " << result << " " << name << "(" << params << ") {\n  return detail::" << call << list << ");\n}\n";
+  out << (s.internal ? "" : "HYALITE_API ") << result << " " << name << "(" << declaration << ");\n";
+  files.source << result << " " << name << "(" << definition << ") { return detail::" << call << list << "); }\n";
   for (const Operator& o : operators) {
     if (o.slot != s.slot) continue;
     out << "inline Tensor operator" << o.symbol << "(const Tensor& a, const Tensor& b) { return " << name
@@ -96,20 +112,26 @@ void write_op(std::ostream& out, int index) {
   if (s.slot == Slot::invert) out << "inline Tensor operator~(const Tensor& a) { return " << name << "(a); }\n";
 }
 
+constexpr char generated[] = "Generated from src/ops by tools/generate_ops.cpp; do not edit.\n";
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: generate_ops OUT\n";
+  if (argc != 4) {
+    std::cerr << "usage: generate_ops HEADER INTERNAL_HEADER SOURCE\n";
     return 2;
   }
-  std::ofstream out(argv[1]);
-  out << "/// Every operation of this build. Generated from src/ops by tools/generate_ops.cpp; do not edit.\n"
-         "#pragma once\n\n#include <optional>\n#include <utility>\n#include <vector>\n\n#include "
-         "\"hyalite/tensor.h\"\n\n"
-         "namespace hyalite {\n\n";
+  std::ofstream header(argv[1]), internal(argv[2]), source(argv[3]);
+  header << "/// Every operation of this build. " << generated
+         << "#pragma once\n\n#include <optional>\n#include <utility>\n#include <vector>\n\n#include "
+            "\"hyalite/tensor.h\"\n\nnamespace hyalite {\n\n";
+  internal << "/// Operations that only gradients and the front end ask for. " << generated
+           << "#pragma once\n\n#include \"hyalite/ops.h\"\n\nnamespace hyalite {\n\n";
+  source << "/// The function of each operation: its place in this build's table. " << generated
+         << "#include \"apply.h\"\n\nnamespace hyalite {\n\n";
   int index = 0;
-  AllOps::for_each([&]<class Op>() { write_op<Op>(out, index++); });
-  out << "\n}  // namespace hyalite\n";
-  return out.good() ? 0 : 1;
+  const Files files{header, internal, source};
+  AllOps::for_each([&]<class Op>() { write_op<Op>(files, index++); });
+  for (std::ostream* out : {&files.header, &files.internal, &files.source}) *out << "\n}  // namespace hyalite\n";
+  return header.good() && internal.good() && source.good() ? 0 : 1;
 }

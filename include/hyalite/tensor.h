@@ -116,13 +116,4 @@ struct Arg {
   requires std::constructible_from<Scalar, T> Arg(T x) : scalar(x) {}
 };
 
-namespace detail {
-/// Calls op number `op` of this build's list. Throws what the op's guard throws.
-HYALITE_API Tensor call(int op, std::initializer_list<Arg> args, Attrs attrs = {});
-HYALITE_API std::pair<Tensor, Tensor> call_two(int op, std::initializer_list<Arg> args, Attrs attrs = {});
-HYALITE_API Tensor call_list(int op, const std::vector<Tensor>& tensors, Attrs attrs = {});
-inline AttrValue attribute(const Axes& a) { return a.list ? AttrValue(*a.list) : AttrValue(); }
-inline AttrValue attribute(const std::optional<Dtype>& d) { return d ? AttrValue(*d) : AttrValue(); }
-}  // namespace detail
-
 }  // namespace hyalite

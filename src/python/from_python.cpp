@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "ops/op_info.h"
+#include "apply.h"
 #include "python/foreign.h"
 #include "python/interop.h"
 #include "python/promote.h"
@@ -309,9 +309,7 @@ class NestedLists {
 TensorRef ref_of(Tensor t) { return TensorRef::adopt(t.leak()); }
 
 /// astype as an op: recorded, and always new memory.
-TensorRef cast(TensorImpl* t, Dtype dtype) {
-  return ref_of(detail::call(find_op("astype").index, {Tensor::share(t)}, {dtype, false}));
-}
+TensorRef cast(TensorImpl* t, Dtype dtype) { return ref_of(astype(Tensor::share(t), dtype)); }
 
 /// Nested lists with tensors that require a gradient, joined level by level.
 Tensor joined(PyObject* o, Dtype dtype) {
@@ -323,10 +321,10 @@ Tensor joined(PyObject* o, Dtype dtype) {
     const Tensor row = joined(element.get(), dtype);
     Shape shape = to_vector(row.shape());
     shape.insert(shape.begin(), 1);
-    rows.push_back(detail::call(find_op("reshape").index, {row}, {shape}));
+    rows.push_back(reshape(row, shape));
   }
   if (rows.empty()) return Tensor::adopt(TensorImpl::empty(dtype, DimList{0}).leak());
-  return detail::call_list(find_op("concat").index, rows, {std::int64_t{0}});
+  return concat(rows, 0);
 }
 
 TensorRef from_tensor(TensorImpl* t, std::optional<Dtype> dtype, std::optional<bool> copy) {
