@@ -28,7 +28,8 @@ _Record: TypeAlias = builtins.dict[str, Any]
 _Tree = TypeVar("_Tree")
 
 class _SupportsArray(Protocol):
-    def __array__(self, *args: Any, **kwargs: Any) -> Any: ...
+    @property
+    def __array_interface__(self) -> Any: ...
 
 class _SupportsDLPack(Protocol):
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -43,6 +44,7 @@ _Scalar: TypeAlias = _Bool | int | float | complex
 _Operand: TypeAlias = Tensor | _Scalar | _SupportsArray
 """
 
+INDEX = 3  # of an op's results, as the op list counts them
 FIELD_TYPES = {"float": "float", "int": "int", "bool": "_Bool", "dtype": "_DtypeLike", "ints": "_Ints", "axes": "_Ints"}
 
 PARAMETERS = {
@@ -69,7 +71,7 @@ PARAMETERS = {
     "endpoint": "_Bool",
     "expand_dims.axis": "_Ints",
     "f": "Callable[..., Any]",
-    "fill_value": "Tensor | _Scalar",
+    "fill_value": "_Operand",
     "flip.axis": "_Ints | None",
     "from_": "Tensor | _Dtype",
     "function": "Callable[[], object]",
@@ -98,7 +100,8 @@ PARAMETERS = {
     "linewidth": "int | None",
     "suppress": "_Bool | None",
     "threshold": "int | float | None",
-    "sizes": "int",
+    "sizes": "_Ints",
+    "_reshape_method.shape": "_Ints | None",
     "path": "str | os.PathLike[str]",
     "requires_grad": "_Bool",
     "primals": "Any",
@@ -113,10 +116,10 @@ PARAMETERS = {
     "source": "_Ints",
     "stop_gradient.x": "_Tree",
     "squeeze.axis": "_Ints | None",
-    "start": "Tensor | _Scalar",
-    "step": "Tensor | _Scalar",
-    "stop": "Tensor | _Scalar",
-    "arange.stop": "Tensor | _Scalar | None",
+    "start": "_Operand",
+    "step": "_Operand",
+    "stop": "_Operand",
+    "arange.stop": "_Operand | None",
     "stream": "object",
     "to": "_Dtype",
     "type": "Tensor | _Dtype",
@@ -212,7 +215,11 @@ SPECIAL = {
     "__dlpack_device__": "(self) -> tuple[int, int]",
     "__float__": "(self) -> float",
     "__getitem__": "(self, key: Any, /) -> Tensor",
-    "__setitem__": "(self, key: Any, value: _Operand, /) -> None",
+    "__setitem__": "(self, key: Any, value: _Operand | Sequence[Any], /) -> None",
+    "__array_namespace__": "(self, /, *, api_version: str | None = None) -> Any",
+    "__format__": "(self, spec: str, /) -> str",
+    "__reversed__": "(self) -> Iterator[Tensor]",
+    "__round__": "(self, ndigits: int | None = None, /) -> Tensor",
     "__hash__": "(self) -> int",
     "__index__": "(self) -> int",
     "__int__": "(self) -> int",
@@ -226,7 +233,9 @@ SPECIAL |= {
     for name in ("eq", "ne")
 }
 SPECIAL |= {f"__{r}{name}__": "(self, other: _Operand, /) -> Tensor" for name in BINARY for r in ("", "r")}
+SPECIAL |= {f"__{r}pow__": "(self, other: _Operand, mod: None = None, /) -> Tensor" for r in ("", "r")}
 SPECIAL |= {f"__i{name}__": "(self, other: _Operand, /) -> Self" for name in BINARY}
+SPECIAL["__ipow__"] = "(self, other: _Operand, mod: None = None, /) -> Self"
 
 # Protocols that no member shows: before Python 3.12 the buffer protocol has none, and a property is no method.
 TENSOR_EXTRA = [
@@ -268,6 +277,8 @@ def op_types(name):
     facts = _C._op_facts(name)
     variadic = facts["arity"] < 0
     kinds = {p: "Sequence[Tensor]" if variadic else "_Operand" for p in facts["params"]}
+    if facts["result"] == INDEX:
+        return kinds | {"axis": "int | None", "keepdims": "_Bool"}  # one axis, or all
     return kinds | {n: FIELD_TYPES[t] for n, t in zip(facts["fields"], facts["field_types"], strict=True)}
 
 
@@ -289,7 +300,7 @@ def declaration(name, thing, indent=0, method=False, owner=""):
     parameters = list(signature.parameters.values())
     for i, p in enumerate(parameters):
         if method and i == 0:
-            text = "self"
+            text = p.name if is_op(thing) else "self"
         else:
             text = f"{p.name}: {typed[p.name] if p.name in typed else parameter_type(full, p)}"
             if p.default is not p.empty:
@@ -421,6 +432,7 @@ def stub():
     source = class_text("_Source", hl.source("add").__class__, "(str)", ["    file: str", "    line: int"])
     private = [class_text("_Node", _C.Node), class_text("_RemovableHandle", _C.RemovableHandle), source]
     constants += [constant(n, getattr(hl, n)) for n in ("__array_api_version__", "__version__")]
+    constants.append("__all__ = [\n" + "".join(f'    "{n}",\n' for n in hl.__all__) + "]")
     functions.append("def __array_namespace_info__() -> Any: ...")
     blocks = [*(public_class(name, cls) for *_, name, cls in classes), *private]
     return "\n".join([HEADER, "\n\n".join(blocks), ALIASES, "\n".join(constants), "", "\n".join(functions), ""])

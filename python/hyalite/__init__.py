@@ -1,4 +1,8 @@
-"""Hyalite: a tensor engine you can see through."""
+"""Hyalite: a tensor engine you can see through.
+
+Write `import hyalite as hl`. `from hyalite import *` leaves out abs, all, any, bool, divmod, max, min, pow, round and
+sum, which are Python's own names too.
+"""
 
 import gc
 
@@ -52,6 +56,11 @@ def __getattr__(name):
 
 def __dir__():
     return sorted({*globals(), "explain", "Trace"})
+
+
+# What `from hyalite import *` brings: everything public but the names that Python itself gives a meaning.
+_builtin = vars(__import__("builtins"))
+__all__ = [n for n in __dir__() if not n.startswith("_") and n not in _builtin]
 
 
 def __array_namespace_info__():

@@ -58,7 +58,12 @@ def tensor(obj, dtype=None, *, device=None, requires_grad=False):
 def from_dlpack(x, /, *, device=None, copy=None):
     """A tensor over the memory of an object with `__dlpack__`."""
     _there(device, "from_dlpack")
-    return _place(_C._from_dlpack(x, copy), device)
+    try:
+        return _place(_C._from_dlpack(x, copy), device)
+    except BufferError as error:
+        if str(error).startswith("from_dlpack(): "):
+            raise
+        raise BufferError(f"from_dlpack(): the export failed: {error}; write hl.asarray(x)") from error
 
 
 def empty(shape, *, dtype=None, device=None):

@@ -12,8 +12,10 @@ class dtype:  # noqa: N801
 
     __slots__ = ("_kind", "_signed", "itemsize", "name")
 
-    def __init__(self, name, itemsize, kind, signed):
-        self.name, self.itemsize, self._kind, self._signed = name, itemsize, kind, signed
+    def __new__(cls, *args):
+        given = args[0] if args else None
+        given = given if isinstance(given, dtype) else _by_name.get(given if isinstance(given, str) else "")
+        raise TypeError(f"dtype(): dtypes are there already; write hl.{given or 'float32'}")
 
     def __repr__(self):
         return f"hyalite.{self.name}"
@@ -37,15 +39,28 @@ class dtype:  # noqa: N801
 
 
 _BOOLEAN, _INTEGER, _FLOATING, _COMPLEX = range(4)
-_all = [dtype(*row) for row in _C._dtype_table()]
+
+
+def _made(name, itemsize, kind, signed):
+    d = object.__new__(dtype)
+    d.name, d.itemsize, d._kind, d._signed = name, itemsize, kind, signed
+    return d
+
+
+_all = [_made(*row) for row in _C._dtype_table()]
 _by_name = {d.name: d for d in _all}
 _C._register_dtypes(_all)
 globals().update(_by_name)
 __all__ += list(_by_name)
 
 
-def _dtype_of(x):
-    return x.dtype if isinstance(x, _C.Tensor) else x
+def _dtype_of(x, op, name):
+    """The dtype that a dtype, a tensor or an array stands for."""
+    if isinstance(x, _C.Tensor):
+        return x.dtype
+    if hasattr(x, "__array_interface__") and not isinstance(x, type):
+        return _C._asarray(x, None, None).dtype
+    return _C._dtype(x, op, name)
 
 
 def result_type(*arrays_and_dtypes):
@@ -54,24 +69,27 @@ def result_type(*arrays_and_dtypes):
     Raises DtypeMismatch where there is none (uint64 with a signed type, float8 with another), TypeError for others.
     """
     if not arrays_and_dtypes:
-        raise ValueError("result_type(): needs at least one argument")
+        raise ValueError("result_type(): needs at least one argument; write tensors, dtypes or numbers")
     weak, strong = [], []
     for x in arrays_and_dtypes:
         if isinstance(x, (_C.Tensor, dtype)):
-            strong.append(_dtype_of(x))
+            strong.append(x if isinstance(x, dtype) else x.dtype)
         elif isinstance(x, builtins.int | builtins.float | builtins.complex):
             weak.append(x)
         elif hasattr(x, "__array_interface__"):
             strong.append(_C._asarray(x, None, None).dtype)
         else:
-            raise TypeError(f"result_type(): takes tensors, dtypes and numbers, not {type(x).__name__}")
+            raise TypeError(
+                f"result_type(): takes tensors, dtypes and numbers, not {_C._shown(x)}; write hl.asarray(x)"
+            )
     return _C._promote(strong, weak)
 
 
 def can_cast(from_, to, /):
     """Whether `result_type(from_, to)` is `to`."""
+    from_, to = _dtype_of(from_, "can_cast", "from_"), _C._dtype(to, "can_cast", "to")
     try:
-        return result_type(_dtype_of(from_), to) is to
+        return _C._promote([from_, to], []) is to
     except _C.DtypeMismatch:
         return False
 
@@ -89,15 +107,20 @@ _KINDS = {
 
 def isdtype(dtype, kind):
     """Whether a dtype is of a kind: a dtype, a name of the array API standard, or a tuple of these."""
-    if isinstance(kind, tuple):
-        return any(isdtype(dtype, k) for k in kind)
+    dtype = _C._dtype(dtype, "isdtype")
+    return any([_is_kind(dtype, k) for k in (kind if isinstance(kind, tuple) else (kind,))])
+
+
+def _is_kind(d, kind):
     if isinstance(kind, str):
         if kind not in _KINDS:
             raise ValueError(f"isdtype(): unknown kind {kind!r}; write one of {', '.join(_KINDS)}")
-        return _KINDS[kind](dtype)
-    if not isinstance(kind, globals()["dtype"]):
-        raise TypeError(f"isdtype(): kind must be a dtype, a name or a tuple of them, not {type(kind).__name__}")
-    return dtype is kind
+        return _KINDS[kind](d)
+    if not isinstance(kind, dtype):
+        raise TypeError(
+            f"isdtype(): kind must be a dtype, a name or a tuple of them, not {_C._shown(kind)}; write 'integral'"
+        )
+    return d is kind
 
 
 class finfo:  # noqa: N801
@@ -108,9 +131,9 @@ class finfo:  # noqa: N801
     _FORMATS |= {"complex64": (8, 23), "complex128": (11, 52), "float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
 
     def __init__(self, type, /):
-        d = _dtype_of(type)
-        if not isinstance(d, dtype) or d.name not in self._FORMATS:
-            raise TypeError(f"finfo(): needs a floating dtype or tensor, not {d}")
+        d = _dtype_of(type, "finfo", "type")
+        if d.name not in self._FORMATS:
+            raise TypeError(f"finfo(): needs a floating dtype or tensor, not {d}; write hl.iinfo() for integers")
         exponent, mantissa = self._FORMATS[d.name]
         bias = 2 ** (exponent - 1) - 1
         self.bits = d.itemsize * 8 // (2 if d._kind == _COMPLEX else 1)
@@ -129,9 +152,9 @@ class iinfo:  # noqa: N801
     """Limits of an integer type, as Python ints."""
 
     def __init__(self, type, /):
-        d = _dtype_of(type)
-        if not isinstance(d, dtype) or d._kind != _INTEGER:
-            raise TypeError(f"iinfo(): needs an integer dtype or tensor, not {d}")
+        d = _dtype_of(type, "iinfo", "type")
+        if d._kind != _INTEGER:
+            raise TypeError(f"iinfo(): needs an integer dtype or tensor, not {d}; write hl.finfo() for floats")
         self.bits, self.dtype = d.itemsize * 8, d
         self.max = 2 ** (self.bits - d._signed) - 1
         self.min = -(2 ** (self.bits - 1)) if d._signed else 0

@@ -53,11 +53,20 @@ def _reversed(self):
 
 def _format(self, spec, /):
     """As Python formats the number of a tensor without dimensions; str(x) for an empty format."""
+    if not isinstance(spec, str):
+        raise TypeError(f"format(): the format must be a str, not {_C._shown(spec)}; write '.3f'")
     if not spec:
         return str(self)
     if self.ndim:
         raise TypeError(f"format(): {spec!r} is for one number, not for shape {self.shape}; write x.tolist() or str(x)")
-    return format(self.item(), spec)
+    number = self.item()
+    try:
+        return format(number, spec)
+    except ValueError:
+        kind = type(number).__name__
+        raise ValueError(
+            f"format(): {spec!r} is no format of a Python {kind}; write one such as '>8' or '.3f'"
+        ) from None
 
 
 def _round(self, ndigits=None, /):
@@ -81,10 +90,16 @@ def _array_namespace(self, /, *, api_version=None):
     """The module whose functions take this tensor, as the array API standard asks."""
     import hyalite
 
-    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", hyalite.__array_api_version__):
-        raise ValueError(
-            f"__array_namespace__(): version {api_version} is unknown; write {hyalite.__array_api_version__}"
-        )
+    known = api_version is None or isinstance(api_version, str)
+    if not known or api_version not in (
+        None,
+        "2021.12",
+        "2022.12",
+        "2023.12",
+        "2024.12",
+        hyalite.__array_api_version__,
+    ):
+        raise ValueError(f"__array_namespace__(): version {_C._shown(api_version)} is unknown; write '2025.12'")
     return hyalite
 
 
@@ -269,7 +284,7 @@ def source(op, *, language="c++", dtype=None, gradient=None):
     name = op if isinstance(op, str) else getattr(op, "__name__", None)
     if name not in _C._op_names():
         raise ValueError(f"source(): {_C._shown(op)} is no op of the list; write hl.add, or its name")
-    if language not in ("c++", "opencl", "cuda"):
+    if not isinstance(language, str) or language not in ("c++", "opencl", "cuda"):
         raise ValueError(f"source(): language must be 'c++', 'opencl' or 'cuda', not {_C._shown(language)}")
     if language == "c++":
         file, line, text = _C._source(name)

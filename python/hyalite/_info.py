@@ -26,6 +26,8 @@ class ArrayNamespaceInfo:
 
     def dtypes(self, *, device=None, kind=None):
         """The standard's thirteen dtypes, or those of a kind."""
+        if device not in (None, "cpu"):
+            raise ValueError(f"dtypes(): device {device!r} is not there; write 'cpu'")
         found = {name: _dtypes._by_name[name] for name in _NAMES}
         return found if kind is None else {n: d for n, d in found.items() if _dtypes.isdtype(d, kind)}
 

@@ -188,17 +188,20 @@ class autocast(_Mode):  # noqa: N801
     _kind = _autocast
 
     def __init__(self, device="cpu", dtype=None, enabled=True):
-        dtype = dtype or _dtypes._by_name["bfloat16"]
+        dtype = _dtypes._by_name["bfloat16"] if dtype is None else _C._dtype(dtype, "autocast")
         if dtype.name not in ("bfloat16", "float16"):
-            raise ValueError(f"autocast(): dtype must be bfloat16 or float16, not {dtype}")
-        _C._empty([], _dtypes._by_name["float32"], device)
-        self._value = (enabled, dtype)
+            raise ValueError(f"autocast(): dtype must be bfloat16 or float16, not {dtype}; write hl.bfloat16")
+        _C._empty((), None, device, "autocast")
+        self._value = (_C._flag(enabled, "autocast", "enabled"), dtype)
 
 
 class set_num_threads:  # noqa: N801
     """Sets the threads an op may use, at once; as a context manager it sets them back at the end."""
 
     def __init__(self, n):
+        n = _C._integer(n, "set_num_threads", "n")
+        if not 1 <= n < 2**31:
+            raise ValueError(f"set_num_threads(): n is {n}; write 1 or more")
         self._old = _C.get_num_threads()
         _C._set_num_threads(n)
 

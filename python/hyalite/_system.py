@@ -35,7 +35,10 @@ def reset_peak_memory():
 
 def set_memory_limit(bytes):
     """Most bytes that may be in use; 0 means the default."""
-    _C.set_memory_limit(bytes)
+    limit = _C._integer(bytes, "set_memory_limit", "bytes")
+    if limit < 0:
+        raise ValueError(f"set_memory_limit(): bytes is {limit}; write 0 or more")
+    _C.set_memory_limit(limit)
 
 
 def trim_memory():
@@ -45,4 +48,4 @@ def trim_memory():
 
 def use_deterministic_algorithms(mode):
     """Makes ops without a deterministic kernel raise NotDeterministic, in the whole process."""
-    _C.use_deterministic_algorithms(mode)
+    _C.use_deterministic_algorithms(_C._flag(mode, "use_deterministic_algorithms", "mode"))

@@ -1,6 +1,7 @@
 /// Properties and methods of tensors that are not ops of the list.
 #include "apply.h"
 #include "hyalite/scalar.h"
+#include "python/arguments.h"
 #include "python/gil.h"
 #include "python/interop.h"
 #include "python/node_object.h"
@@ -170,10 +171,10 @@ PyObject* contiguous(PyObject* self, PyObject*) {
   });
 }
 PyObject* requires_grad_(PyObject* self, PyObject* args) {
-  int on = 1;
-  if (!PyArg_ParseTuple(args, "|p:requires_grad_", &on)) return nullptr;
+  PyObject* on = Py_True;
+  if (!PyArg_ParseTuple(args, "|O:requires_grad_", &on)) return nullptr;
   return guarded([&] {
-    set_requires_grad(*impl_of(self), on != 0);
+    set_requires_grad(*impl_of(self), flag_argument(on, "requires_grad_", "requires_grad"));
     Py_INCREF(self);
     return self;
   });
@@ -252,13 +253,13 @@ PyObject* call_dlpack_device(PyObject* self, PyObject*) {
   return guarded([&] { return dlpack_device(impl_of(self)); });
 }
 PyObject* to_device(PyObject* self, PyObject* args, PyObject* kwargs) {
-  const char* device;
-  PyObject* stream = Py_None;
+  PyObject *device, *stream = Py_None;
   static const char* names[] = {"device", "stream", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|$O:to_device", const_cast<char**>(names), &device, &stream))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:to_device", const_cast<char**>(names), &device, &stream))
     return nullptr;
   return guarded([&] {
-    const Device d = parse_device(device);
+    if (device == Py_None) throw_argument("to_device", "device", "the name of a device such as 'cpu'", device);
+    const Device d = device_argument(device, "to_device");
     if (!(d == impl_of(self)->device()))
       empty({}, Dtype::float32, d);  // raises Unsupported naming the devices there are
     Py_INCREF(self);
