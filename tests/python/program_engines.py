@@ -327,7 +327,7 @@ def judge(program, lines=None, ends=None):
         found = compare_with_torch(program, lines)
         if found is None:
             ends["compared"] += 1
-            return compare_functions(program, ends) if lines is None else None
+            return compare_forms(program, ends) if lines is None else None
         # What PyTorch makes of a permuted tensor is permuted too, and its reshape then copies where ours is a view.
         other_layout = "reshape" in "".join(program.lines) and found[0] in ("value", "gradient")
         if found[0] != "torch raises" and not other_layout:
@@ -338,8 +338,12 @@ def judge(program, lines=None, ends=None):
     before = ends["compared"]
     found = compare_with_differences(program, lines, ends)
     if found is None and lines is None and ends["compared"] > before:
-        return compare_functions(program, ends)
+        return compare_forms(program, ends)
     return found
+
+
+def compare_forms(program, ends):
+    return compare_functions(program, ends) or compare_retried(program, ends)
 
 
 # ---- the same program as a function -------------------------------------------------------------------------------
@@ -445,4 +449,53 @@ def compare_functions(program, ends):
                 want = np.zeros(got.shape) if kept[n] is None else array(kept[n])
                 if not close(got, want, 10 * program.tolerance):
                     return ("function", f"hessian by {n}", f"{got.tolist()} against {want.tolist()}")
+    return None
+
+
+# ---- the same program, failing on its way -------------------------------------------------------------------------
+
+
+class Flaky:
+    """A hook that raises once."""
+
+    def __init__(self):
+        self.failed = False
+
+    def __call__(self, gradient):
+        if not self.failed:
+            self.failed = True
+            raise KeyError("on purpose")
+
+
+def compare_retried(program, ends):
+    """None, or what a backward that failed at some value, and was called again, leaves behind."""
+    text = "\n".join(program.lines[: program.tail])
+    if re.search("hook|backward|[.]grad", text):
+        return None
+    whole, failed = run(program, hl, [*program.lines[: program.tail], "loss1.backward()"])
+    if failed:
+        return None
+    places = [n for n, x in whole.items() if isinstance(x, hl.Tensor) and x.requires_grad and n != "loss1"]
+    for create_graph in (False, True):
+        env, _ = run(program, hl, program.lines[: program.tail])
+        for n in places:
+            hook = Flaky()
+            handle = env[n].register_hook(hook)
+            try:
+                env["loss1"].backward(create_graph=create_graph)
+            except KeyError:
+                ends["failed and retried"] += 1
+                left = [x for x in program.leaves if env[x].grad is not None]
+                if left:
+                    return ("retry", n, f"a backward that failed at {n} filled the gradient of {left}")
+            else:
+                # Nothing reached that value; the walk is done, and its graph may be gone.
+                env, _ = run(program, hl, program.lines[: program.tail])
+                continue
+            handle.remove()
+        env["loss1"].backward(create_graph=create_graph)
+        for x in program.leaves:
+            g, want = env[x].grad, whole[x].grad
+            if (g is None) != (want is None) or (g is not None and not np.array_equal(array(g), array(want))):
+                return ("retry", x, f"{g} against {want} after failures at {places}")
     return None

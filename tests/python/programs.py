@@ -539,7 +539,7 @@ def shrink(program, found):
     def kind(found):
         return found[0], found[2].split(":")[0] if "raise" in found[0] else None
 
-    if found[0] == "function":
+    if found[0] in ("function", "retry"):
         return lines
     lines, tail = lines[: program.tail], lines[program.tail :]
     size = len(lines) // 2

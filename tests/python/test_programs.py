@@ -2,7 +2,9 @@
 
 import collections
 import contextlib
+import threading
 
+import numpy as np
 import program_engines
 import program_reference as reference
 import programs
@@ -28,17 +30,52 @@ def check(seeds):
     return ends
 
 
-@pytest.mark.parametrize("block", range(24))
+@pytest.mark.parametrize("block", range(15))
 def test_random_programs(block):
     ends = check(range(block * BLOCK, (block + 1) * BLOCK))
     # A generator whose programs all raised, or which no oracle judged, would test nothing.
     assert ends["compared"] > 0.6 * BLOCK and ends["as functions"] > 0.2 * BLOCK, ends
+    assert ends["failed and retried"] > 2 * BLOCK, ends
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(24, 100))
+@pytest.mark.parametrize("block", range(15, 100))
 def test_random_programs_ten_thousand(block):
     assert check(range(block * BLOCK, (block + 1) * BLOCK))["compared"] > 0.6 * BLOCK
+
+
+def outcome(program):
+    """The bits of a program's gradients, and the lines that raised."""
+    env, failed = program_engines.run(program, hl)
+    gradients = [getattr(env.get(name), "grad", None) for name in program.leaves]
+    return [None if g is None else program_engines.array(g).tobytes() for g in gradients], sorted(failed)
+
+
+def test_programs_in_eight_threads_at_once():
+    made = [programs.Generator(seed).make() for seed in range(200)]
+    wanted = [outcome(program) for program in made]
+    wrong = []
+
+    def work(k):
+        for i in np.random.default_rng(k).permutation(len(made)):
+            if outcome(made[i]) != wanted[i]:
+                wrong.append((k, made[i].seed))
+
+    crew = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for t in crew:
+        t.start()
+    for t in crew:
+        t.join()
+    assert not wrong
+
+
+def test_programs_while_they_are_explained():
+    for seed in range(150):
+        program = programs.Generator(seed).make()
+        wanted = outcome(program)
+        with hl.explain(show=False):
+            got = outcome(program)
+        assert got == wanted, seed
 
 
 def test_the_tool_prints_programs_that_run():
