@@ -159,9 +159,9 @@ class Generator:
             self.env.clear()
             self.env.update(saved)
             return False
+        self.program.lines.append(text)
         # PyTorch writes over what it still has to read, and a write in no_grad gives all views a new history.
         self.program.peer = self.program.peer and not reference.Mode.overlap and not self.two_modes()
-        self.program.lines.append(text)
         return True
 
     def two_modes(self):
