@@ -106,14 +106,19 @@ PyObject* export_capsule(TensorRef tensor, bool copied, std::uint32_t minor) {
 
 bool given(PyObject* o) { return o != nullptr && o != Py_None; }
 
-/// A tuple of two ints.
+/// A tuple of two ints; of more than 64 bits, the nearest that has them.
 std::pair<long, long> pair_from(PyObject* o, const char* what) {
-  long values[2] = {0, 0};
-  if (!PyTuple_Check(o) || PyTuple_GET_SIZE(o) != 2) {
-    throw TypeError("__dlpack__(): " + std::string(what) + " has to be a tuple of two ints");
+  const bool two = PyTuple_Check(o) && PyTuple_GET_SIZE(o) == 2;
+  if (!two || !PyIndex_Check(PyTuple_GET_ITEM(o, 0)) || !PyIndex_Check(PyTuple_GET_ITEM(o, 1))) {
+    const Owned text(PyObject_Repr(o));
+    const char* given = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+    if (given == nullptr) PyErr_Clear();
+    throw TypeError(std::string("__dlpack__(): ") + what + " has to be a tuple of two ints such as (1, 0), not " +
+                    (given != nullptr ? given : Py_TYPE(o)->tp_name));
   }
+  long values[2];
   for (int i = 0; i < 2; ++i) {
-    values[i] = PyLong_AsLong(PyTuple_GET_ITEM(o, i));
+    values[i] = static_cast<long>(PyNumber_AsSsize_t(PyTuple_GET_ITEM(o, i), nullptr));
     if (values[i] == -1 && PyErr_Occurred() != nullptr) throw PythonError();
   }
   return {values[0], values[1]};

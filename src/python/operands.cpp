@@ -114,7 +114,7 @@ Scalar saturated(std::string_view op, const Unwrapped& u, Dtype dtype) {
 bool is_array(PyObject* o) {
   if (PyUnicode_Check(o) || PyBytes_Check(o) || PyList_Check(o) || PyTuple_Check(o) || o == Py_None) return false;
   if (PyType_Check(o)) return false;  // whose instances are arrays
-  for (const char* protocol : {"__array_interface__", "__array__", "__dlpack__"}) {
+  for (const char* protocol : {"__array__", "__array_interface__", "__dlpack__"}) {
     if (PyObject_HasAttrString(o, protocol) != 0) return true;
   }
   return false;

@@ -234,6 +234,8 @@ PyObject* array_interface(TensorImpl* t) {
   const Owned shape = tuple_of(t->shape(), 1);
   const Owned strides = t->contiguous() ? Owned::borrow(Py_None) : tuple_of(t->strides(), size);
   const void* data = t->numel() == 0 ? &no_bytes : t->data();
+  // Nobody says when the address is out of use, so what comes back counts writes with it, and that is all.
+  t->storage()->lend(false);
   return check(Py_BuildValue("{s:s,s:O,s:(NO),s:O,s:i}", "typestr", type.c_str(), "shape", shape.get(), "data",
                              PyLong_FromVoidPtr(const_cast<void*>(data)), read_only_outside(*t) ? Py_True : Py_False,
                              "strides", strides.get(), "version", 3));

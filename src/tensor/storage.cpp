@@ -1,6 +1,8 @@
 /// Storage from the pool or borrowed.
 #include "tensor/storage.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -31,15 +33,35 @@ constexpr std::size_t largest_inline = pool::largest_small - header;
 // Those that follow no other, by their first byte. Never destroyed: a storage may outlive static objects.
 std::mutex& regions_mutex = *new std::mutex;
 std::map<std::uintptr_t, Region*>& regions = *new std::map<std::uintptr_t, Region*>;
+[[maybe_unused]] const int fork_handlers =
+    pthread_atfork([] { regions_mutex.lock(); }, [] { regions_mutex.unlock(); }, [] { regions_mutex.unlock(); });
 
-/// The one with the count, and the distance to it.
-std::pair<Region*, std::uint32_t> counter_of(Region* r) noexcept {
-  std::uint32_t distance = 0;
-  for (; r->into != nullptr; r = r->into) distance += r->writes;
-  return {r, distance};
+/// Gives up one use of `r`, and with the last use that of the one it follows.
+void let_go(Region* r) noexcept {
+  while (r != nullptr && --r->users == 0) {
+    Region* into = r->into;
+    if (into == nullptr) regions.erase(r->low);
+    delete r;
+    r = into;
+  }
 }
 
-/// Lets the smaller follow the larger, which is returned.
+/// The one with the count, and the distance to it; from then on `r` follows it directly.
+std::pair<Region*, std::uint32_t> counter_of(Region* r) noexcept {
+  std::uint32_t distance = 0;
+  Region* root = r;
+  for (; root->into != nullptr; root = root->into) distance += root->writes;
+  if (r->into != nullptr && r->into != root) {
+    Region* between = std::exchange(r->into, root);
+    r->writes = distance;
+    ++root->users;
+    let_go(between);
+  }
+  return {root, distance};
+}
+
+/// Lets the smaller follow the larger, which is returned; of equals the first, so that one that comes and goes leaves
+/// nothing behind.
 Region* merged(Region* a, Region* b) noexcept {
   if (a->users < b->users) std::swap(a, b);
   b->into = a;
@@ -68,7 +90,7 @@ void Storage::join_region() {
     Region* root = joined.get();
     std::map<std::uintptr_t, Region*>::node_type place;
     while (at != regions.end() && at->first < high) {
-      root = merged(root, at->second);
+      root = merged(at->second, root);
       place = regions.extract(at++);
     }
     place.key() = root->low;
@@ -80,13 +102,7 @@ void Storage::join_region() {
 
 void Storage::leave_region() noexcept {
   const std::lock_guard lock(regions_mutex);
-  Region* r = region_.load(std::memory_order_relaxed);
-  while (r != nullptr && --r->users == 0) {
-    Region* into = r->into;
-    if (into == nullptr) regions.erase(r->low);
-    delete r;
-    r = into;
-  }
+  let_go(region_.load(std::memory_order_relaxed));
 }
 
 std::uint32_t Storage::region_version() const noexcept {

@@ -3,7 +3,10 @@
 import array
 import copy
 import gc
+import os
 import pickle
+import resource
+import threading
 
 import numpy as np
 import pytest
@@ -17,6 +20,13 @@ def dlpack(x):
     return np.from_dlpack(x)
 
 
+class Interface:
+    """An object that only has an array interface."""
+
+    def __init__(self, x):
+        self.x, self.__array_interface__ = x, x.__array_interface__
+
+
 EXPORTS = {
     "numpy": lambda x: x.numpy(),
     "asarray": np.asarray,
@@ -25,6 +35,7 @@ EXPORTS = {
     "memoryview": lambda x: np.asarray(memoryview(x)),
     "frombuffer": lambda x: np.asarray(memoryview(x).toreadonly()) if memoryview(x).readonly else np.asarray(x),
     "dlpack": dlpack,
+    "array interface": lambda x: np.asarray(Interface(x)),
 }
 IMPORTS = {
     "asarray": hl.asarray,
@@ -219,6 +230,23 @@ def test_w27_versions_of_many_rows_are_cheap():
     assert whole.version == 20_001 and float(hl.sum(whole)) == 160_000
 
 
+def test_w27_imports_that_come_and_go_leave_nothing_behind():
+    n = np.zeros(100)
+    kept = hl.asarray(n[40:50])
+
+    def come_and_go(count):
+        for i in range(count):
+            hl.asarray(n)
+            hl.asarray(n[i % 90 : i % 90 + 10])
+            hl.asarray(kept.numpy())
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    before = come_and_go(20_000)
+    assert come_and_go(200_000) - before < 6_000  # KiB
+    kept += 1
+    assert kept.version == hl.asarray(n).version == 1
+
+
 def test_w27_random_ranges_against_a_model():
     """Ranges come and go at random; a write raises exactly the versions of those it is joined with by overlaps."""
     rng = np.random.default_rng(11)
@@ -249,3 +277,26 @@ def test_w27_random_ranges_against_a_model():
                     joined = [g for g in joined if g is not entry[2]]
                 entry = t = None
             assert [e[0].version for e in live] == [e[1] for e in live]
+
+
+def test_w27_a_fork_while_others_import_does_not_hang():
+    n = np.zeros(100)
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            hl.asarray(n[10:]).numpy()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    [t.start() for t in threads]
+    try:
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                x = hl.asarray(n)
+                x += 1
+                os._exit(0 if x.version == 1 and x[0].item() == 1 else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        [t.join() for t in threads]
