@@ -368,7 +368,9 @@ def _weights(given, roots, name):
     """A gradient for each root; None for one of a single element, which then counts once."""
     if given is None:
         return [None] * len(roots)
-    weights = [given] if isinstance(given, _C.Tensor) or given is None else list(given)
+    # A number or an array is one gradient; a list of them is one for each root.
+    several = isinstance(given, list | tuple) or (hasattr(given, "__next__") and not isinstance(given, _C.Tensor))
+    weights = list(given) if several else [given]
     if len(weights) != len(roots):
         raise ValueError(f"{name}(): {len(weights)} gradients for {len(roots)} tensors; write one, or None, for each")
     return [

@@ -136,7 +136,11 @@ def explain(function=None, *, runs=None, once=False, show=True):
             f"explain(): {type(function).__name__} is no function, its steps have passed; write explain(lambda: ...)"
         )
     expression, where = _describe_function(function)
-    trace = Trace(_C.explain_run(function, expression, where, bool(once), 25 if runs is None else int(runs)))
+    trace = Trace(
+        _C.explain_run(
+            function, expression, where, bool(once), 25 if runs is None else _C._integer(runs, "explain", "runs")
+        )
+    )
     if show:
         trace._print()
     return trace

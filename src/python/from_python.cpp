@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apply.h"
+#include "python/arguments.h"
 #include "python/foreign.h"
 #include "python/interop.h"
 #include "python/promote.h"
@@ -132,7 +133,15 @@ void encode_number(PyObject* o, Dtype dtype, std::byte* to, const char* op) {
   if (s.kind == Kind::integer && kind(dtype) == Kind::integer && (beyond != 0 || !fits(s, dtype))) {
     throw_does_not_fit(o, beyond, dtype, op);
   }
-  if (beyond != 0 && kind(dtype) >= Kind::floating) s = Scalar(large_int(o, dtype));
+  if (beyond != 0 && kind(dtype) >= Kind::floating) {
+    try {
+      s = Scalar(large_int(o, dtype));
+    } catch (const PythonError&) {
+      if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0) throw;
+      PyErr_Clear();
+      throw OverflowError(std::string(op) + "(): " + int_text(o) + " is beyond every float; write float(\"inf\")");
+    }
+  }
   encode_scalar(s, dtype, to);
 }
 

@@ -54,10 +54,8 @@ PyObject* get_requires_grad(PyObject* self, void*) {
   return guarded([&] { return PyBool_FromLong(wants_grad(*impl_of(self))); });
 }
 int set_requires(PyObject* self, PyObject* value, void*) {
-  const int on = value == nullptr ? -1 : PyObject_IsTrue(value);
-  if (on < 0) return -1;
   const Owned done(guarded([&] {
-    set_requires_grad(*impl_of(self), on != 0);
+    set_requires_grad(*impl_of(self), flag_argument(value != nullptr ? value : Py_None, "requires_grad", "the value"));
     Py_RETURN_NONE;
   }));
   return done ? 0 : -1;
@@ -74,7 +72,13 @@ int set_grad(PyObject* self, PyObject* value, void*) {
     return 0;
   }
   if (!is_tensor(value) || !same_shape(*impl_of(value), *t) || impl_of(value)->dtype() != t->dtype()) {
-    PyErr_SetString(PyExc_TypeError, "grad must be None or a tensor of the same shape and dtype");
+    const std::string wanted = std::string(name(t->dtype())) + " " + to_string(t->shape());
+    const std::string given =
+        is_tensor(value) ? std::string(name(impl_of(value)->dtype())) + " " + to_string(impl_of(value)->shape())
+                         : shown(value);
+    PyErr_Format(PyExc_TypeError,
+                 "grad must be None or a tensor of the same shape and dtype, %s, not %s; write x.grad = None",
+                 wanted.c_str(), given.c_str());
     return -1;
   }
   // What no other handle holds is nobody's gradient, so that a long chain is not walked for each of its members.
@@ -112,7 +116,10 @@ PyObject* get_t(PyObject* self, void*) {
 }
 PyObject* get_mt(PyObject* self, void*) {
   return guarded([&] {
-    if (impl_of(self)->ndim() < 2) throw ValueError("mT needs two axes or more", {});
+    if (const int n = impl_of(self)->ndim(); n < 2) {
+      throw ValueError("mT needs two axes or more, not " + std::to_string(n) + "; write hl.expand_dims(x, 0).mT",
+                       {{"ndim", std::int64_t{n}}});
+    }
     return wrap(swap_last(handle(self)));
   });
 }
@@ -210,8 +217,9 @@ struct PyHook {
 
 PyObject* register_hook(PyObject* self, PyObject* callable) {
   if (!PyCallable_Check(callable)) {
-    PyErr_SetString(PyExc_TypeError, "register_hook(): the hook must be callable");
-    return nullptr;
+    return guarded([&]() -> PyObject* {
+      throw_argument("register_hook", "hook", "a function of the gradient", callable, "write lambda g: ...");
+    });
   }
   return guarded([&] {
     TensorImpl* t = impl_of(self);

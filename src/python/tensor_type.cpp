@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "python/arguments.h"
 #include "python/format.h"
 #include "python/interop.h"
 #include "record/autograd_meta.h"
@@ -72,12 +73,7 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"obj", "dtype", nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:Tensor", const_cast<char**>(names), &obj, &dtype)) return nullptr;
   try {
-    std::optional<Dtype> wanted;
-    if (dtype != Py_None) {
-      Dtype t;
-      if (!dtype_from(dtype, t)) throw TypeError("Tensor(): dtype must be a dtype such as hl.float32", {});
-      wanted = t;
-    }
+    const std::optional<Dtype> wanted = optional_dtype_argument(dtype, "Tensor");
     TensorRef impl = asarray(obj, wanted, {});
     // An object of its own, also where the source already has one.
     if (impl->wrapper != nullptr) impl = detached(*impl);
@@ -117,7 +113,7 @@ Py_hash_t hash(PyObject* self) { return _Py_HashPointer(self); }
 Py_ssize_t length(PyObject* self) {
   const TensorImpl* t = impl_of(self);
   if (t->ndim() == 0) {
-    PyErr_SetString(PyExc_TypeError, "len() of a 0-d tensor");
+    PyErr_SetString(PyExc_TypeError, "len() of a 0-d tensor; write x.size, or x.item() for its number");
     return -1;
   }
   return t->shape()[0];

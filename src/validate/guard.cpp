@@ -28,7 +28,7 @@ std::string other_way(const OpInfo& op, Dtype t) {
   if (t == Dtype::boolean && op.schema.slot == Slot::negative) return "write ~x";
   if (t == Dtype::boolean && op.schema.slot == Slot::subtract) return "write x1 ^ x2";
   if (is_complex(t) && contains(op.schema.types, real_part(t))) return "write hl.abs(x), hl.real(x) or hl.imag(x)";
-  constexpr Dtype float8[] = {Dtype::float32}, real[] = {Dtype::float32, Dtype::int64},
+  constexpr Dtype float8[] = {Dtype::float32}, real[] = {Dtype::float32, Dtype::int64, Dtype::complex64},
                   others[] = {Dtype::int64, Dtype::float32, Dtype::complex64};
   const bool is_float8 = contains(float8_types, t);
   const std::span<const Dtype> casts = is_float8        ? std::span<const Dtype>(float8)

@@ -204,6 +204,5 @@ def test_an_op_added_as_the_page_says_is_complete(tmp_path):
     stub = (tmp_path / "stub.pyi").read_text()
     assert "def squared_relu(x: _Operand, /) -> Tensor" in stub and "def cbrt(self, /) -> Tensor" in stub
     declared = (SCRATCH / "build/release/generated/hyalite/ops.h").read_text()
-    assert (
-        "inline Tensor squared_relu(const Tensor& x)" in declared and "inline Tensor cbrt(const Tensor& x)" in declared
-    )
+    assert "HYALITE_API Tensor squared_relu(const Tensor& x);" in declared
+    assert "HYALITE_API Tensor cbrt(const Tensor& x);" in declared

@@ -186,6 +186,14 @@ CASES = {
     "format": (lambda: f"{X:.3f}", "format(): '.3f' is for one number, not for shape (2, 3); write x.tolist()"),
     "out": (lambda: X.sum(out=X), "sum(): out= is not there; write"),
     "device": (lambda: X.to_device(3), "to_device(): device must be the name of a device such as 'cpu', not int 3"),
+    "beyond floats": (lambda: hl.asarray(10**400, dtype=hl.float32), "an int of 1329 bits is beyond every float"),
+    "constructor": (lambda: hl.Tensor(3, "a"), "Tensor(): dtype must be a dtype such as hl.float32, not str 'a'"),
+    "requires_grad": (lambda: setattr(hl.ones(2), "requires_grad", "a"), "must be True or False, not str 'a'"),
+    "grad": (lambda: setattr(X, "grad", 3), "a tensor of the same shape and dtype, float32 (2, 3), not int 3"),
+    "mT": (lambda: hl.ones(3).mT, "mT needs two axes or more, not 1; write hl.expand_dims(x, 0).mT"),
+    "imag": (lambda: hl.imag(X), "imag(): float32 has no meaning here; write x.astype(hl.complex64)"),
+    "hook": (lambda: X.register_hook(3), "register_hook(): hook must be a function of the gradient, not int 3; write"),
+    "runs": (lambda: hl.explain(lambda: X + 1, runs="a"), "explain(): runs must be an integer, not str 'a'"),
     "take axis": (lambda: hl.take(X, hl.asarray([0]), axis=None), "axis is None, and x has 2 dimensions; write axis=0"),
 }  # fmt: skip
 
