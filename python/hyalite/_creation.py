@@ -11,6 +11,7 @@ __all__ = [
 ]  # fmt: skip
 
 _float32, _int64, _uint64, _float64 = (_dtypes._by_name[n] for n in ("float32", "int64", "uint64", "float64"))
+_SMALL = 2**61
 _bool, _complex64 = _dtypes._by_name["bool"], _dtypes._by_name["complex64"]
 
 
@@ -192,11 +193,15 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     Integers give int64, or uint64 where only that holds them; with a NumPy scalar or a tensor among the numbers their
     common dtype. Raises OverflowError for an element that the dtype does not hold.
     """
+    if stop is None:
+        start, stop = 0, start
+    if type(start) is type(stop) is type(step) is int and step and dtype is None and device is None:
+        # The commonest call, in which nothing can overflow.
+        if max(abs(start), abs(stop), abs(step)) < _SMALL:
+            return _C._range_int(start, step, max(0, -((start - stop) // step)), _int64)
     _there(device, "arange")
     if dtype is not None:
         dtype = _C._dtype(dtype, "arange")
-    if stop is None:
-        start, stop = 0, start
     numbers = [_number(v, "arange", n) for v, n in ((start, "start"), (stop, "stop"), (step, "step"))]
     start, stop, step = (_real(v, "arange", n) for (v, _, _), n in zip(numbers, ("start", "stop", "step"), strict=True))
     whole = all(isinstance(v, int) for v in (start, stop, step))
