@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "python/interop.h"
+#include "record/autograd_meta.h"
 
 namespace hyalite::python {
 namespace {
@@ -64,10 +65,14 @@ bool is_number(PyObject* o) {
   return is != 0;
 }
 
-/// By the operator of NumPy's array over the tensor's memory.
+/// By the operator of NumPy's array over the tensor's memory. A comparison has no gradient to lose.
 PyObject* as_array(const Operator& how, PyObject* x, PyObject* y) {
-  const Owned left = is_tensor(x) ? Owned(check(to_numpy(impl_of(x)))) : Owned::borrow(x);
-  const Owned right = is_tensor(y) ? Owned(check(to_numpy(impl_of(y)))) : Owned::borrow(y);
+  const auto given = [&](PyObject* o) {
+    if (!is_tensor(o)) return Owned::borrow(o);
+    TensorImpl& t = *impl_of(o);
+    return Owned(check(to_numpy(how.slot < Slot::less ? &t : detached(t).get())));
+  };
+  const Owned left = given(x), right = given(y);
   return check(how.apply(left.get(), right.get()));
 }
 

@@ -135,6 +135,20 @@ def test_w17_results_keep_labels_masks_and_laziness():
     assert (table - frame).equals(table.numpy() - frame)
 
 
+@pytest.mark.parametrize("make", [pd.Series, np.ma.array, lambda v: da.from_array(np.array(v))])
+def test_w17_what_requires_a_gradient_compares_but_does_not_lose_it(make):
+    w, other = hl.tensor(LEFT, dtype=hl.float64, requires_grad=True), make(RIGHT)
+    for f in (operator.eq, operator.ne, operator.lt, operator.ge):
+        want = f(np.array(LEFT), np.array(RIGHT)).tolist()
+        assert values(f(w, other)) == want and values(f(make(LEFT), w)) == f(np.array(LEFT), np.array(LEFT)).tolist()
+    for f in (operator.add, operator.mul):
+        for call in (lambda f=f: f(w, other), lambda f=f: f(other, w)):
+            with pytest.raises(hl.AutogradError, match=r"requires a gradient.*x\.detach\(\)"):
+                call()
+    (hl.add(w, other) * 2).sum().backward()  # the function keeps it
+    assert w.grad.tolist() == [2.0, 2.0, 2.0]
+
+
 @pytest.mark.parametrize("f", [operator.eq, operator.ne, operator.lt, operator.add], ids=lambda f: f.__name__)
 def test_w17_shapes_that_do_not_fit_raise(f):
     x = hl.tensor([1.0, 2.0])
