@@ -139,8 +139,9 @@ def test_w17_results_keep_labels_masks_and_laziness():
 def test_w17_what_requires_a_gradient_compares_but_does_not_lose_it(make):
     w, other = hl.tensor(LEFT, dtype=hl.float64, requires_grad=True), make(RIGHT)
     for f in (operator.eq, operator.ne, operator.lt, operator.ge):
-        want = f(np.array(LEFT), np.array(RIGHT)).tolist()
-        assert values(f(w, other)) == want and values(f(make(LEFT), w)) == f(np.array(LEFT), np.array(LEFT)).tolist()
+        assert values(f(w, other)) == f(np.array(LEFT), np.array(RIGHT)).tolist()
+        if make is not np.ma.array:  # which compares by itself when it stands left, and asks for the tensor as an array
+            assert values(f(other, w)) == f(np.array(RIGHT), np.array(LEFT)).tolist()
     for f in (operator.add, operator.mul):
         for call in (lambda f=f: f(w, other), lambda f=f: f(other, w)):
             with pytest.raises(hl.AutogradError, match=r"requires a gradient.*x\.detach\(\)"):
