@@ -30,6 +30,7 @@
 #include "python/promote.h"
 #include "python/tensor_type.h"
 #include "tensor/context.h"
+#include "tensor/fail_after.h"
 #include "tensor/pool.h"
 
 namespace nb = nanobind;
@@ -280,6 +281,7 @@ void bind_memory(nb::module_& m) {
       "reset_peak_memory", [] { pool::reset_peak(); }, "Starts a new peak at the bytes in use now.");
   m.def(
       "trim_memory", [] { return pool::trim(); }, "Gives cached memory back to the system; returns the bytes given.");
+  m.def("_fail_after", [](std::int64_t n) { return pool::fail_after(n); });
   m.def(
       "set_memory_limit", [](std::size_t bytes) { pool::set_limit(bytes); }, nb::arg("bytes"),
       "Most bytes that may be in use; 0 means the default.");

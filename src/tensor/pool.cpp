@@ -1,6 +1,8 @@
 /// The slow paths of the memory pool: slabs, large mappings and their cache, limits, statistics, threads and forks.
 #include "tensor/pool.h"
 
+#include "tensor/fail_after.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -36,6 +38,9 @@
 
 namespace hyalite::pool {
 namespace detail {
+namespace {
+std::atomic<std::int64_t> to_failure{0};
+}  // namespace
 
 constinit thread_local ThreadCache thread_cache{};
 
@@ -699,6 +704,11 @@ void Pool::set_limit(std::size_t bytes) {
 namespace detail {
 
 Block allocate_slow(std::size_t bytes) {
+  if (to_failure.load(std::memory_order_relaxed) > 0 && to_failure.fetch_sub(1, std::memory_order_relaxed) == 1) {
+    const Stats now = shared.stats();
+    out_of_memory(bytes, static_cast<std::size_t>(now.limit_bytes), static_cast<std::size_t>(now.allocated_bytes),
+                  false);
+  }
   Block block = shared.allocate(bytes);
   unpoison(block.data, block.capacity);
   if (shared.fills()) [[unlikely]] {
@@ -717,6 +727,8 @@ void release_slow(void* data, std::size_t capacity) noexcept {
 }
 
 }  // namespace detail
+
+std::int64_t fail_after(std::int64_t n) noexcept { return detail::to_failure.exchange(n, std::memory_order_relaxed); }
 
 Stats stats() { return shared.stats(); }
 void reset_peak() { shared.reset_peak(); }
