@@ -493,6 +493,7 @@ int set_item(PyObject* self, PyObject* key, PyObject* value) noexcept {
   try {
     if (value == nullptr) throw TypeError("elements of a tensor cannot be deleted; write x[...] for what is left", {});
     const Tensor x = handle(self);
+    check_in_place(*x.impl());  // however little the key selects
     const Plan p = make_plan(*x.impl(), key);
     const Tensor stored = storable(value, *x.impl());
     if (p.parts.empty()) {

@@ -1,8 +1,6 @@
 /// The slow paths of the memory pool: slabs, large mappings and their cache, limits, statistics, threads and forks.
 #include "tensor/pool.h"
 
-#include "tensor/fail_after.h"
-
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -20,6 +18,7 @@
 #include <string_view>
 
 #include "hyalite/error.h"
+#include "tensor/fail_after.h"
 
 #if defined(__has_feature)
 #define HYALITE_HAS_FEATURE(x) __has_feature(x)

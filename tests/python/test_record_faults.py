@@ -139,6 +139,15 @@ def test_w5_a_leaf_is_not_changed_through_a_view_of_any_mode(name, mode):
     assert x.tolist() == [1.0, 2.0, 3.0, 4.0] and x.version == 0
 
 
+@pytest.mark.parametrize("key", [slice(0, 0), slice(1, 2), 0, "no mask", "mask", "no indices", "indices"])
+def test_w5_whether_a_write_of_a_leaf_is_refused_does_not_hang_on_values(key):
+    keys = {"no mask": [False] * 3, "mask": [True, False, False], "no indices": [], "indices": [0]}
+    x = leaf([1.0, 2.0, 3.0])
+    with pytest.raises(hl.AutogradError, match="leaf"):
+        x[hl.asarray(keys[key], dtype=hl.bool if "mask" in key else hl.int64) if isinstance(key, str) else key] = 2.0
+    assert x.tolist() == [1.0, 2.0, 3.0] and x.version == 0
+
+
 # ---- every operator in place: values, gradients of two orders, and nothing left behind ----------------------------
 
 OPERATORS = {
