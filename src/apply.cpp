@@ -30,6 +30,7 @@ TensorRef make_view(const Call& c, const Validated& v) {
   const std::int64_t scale = static_cast<std::int64_t>(itemsize(x.dtype()) / itemsize(v.out_dtype()));
   TensorRef view = TensorImpl::make(v.out_dtype(), x.device(), spec.shape, spec.strides, x.storage_ref(),
                                     x.offset() * scale + spec.offset);
+  view->nothings = x.nothings;
   static const Attrs no_attrs;  // real and imag have none
   if (is_differentiable(x.dtype())) set_view(*view, x, c.op, c.attrs != nullptr ? *c.attrs : no_attrs);
   return view;
@@ -238,7 +239,9 @@ Tensor sum_to_shape(const Tensor& g, Dims shape) {
   for (int i = 0; i < g.ndim(); ++i) {
     if (i < extra || (shape[i - extra] == 1 && g.shape()[i] != 1)) axes.push_back(i);
   }
-  return reshape(sum(g, axes, g.dtype(), true), to_vector(shape));
+  // A sum starts from -0: it is nothing where all of it was.
+  const Tensor r = reshape(sum(g, axes, g.dtype(), true), to_vector(shape));
+  return has_nothings(g) ? with_nothings(r) : r;
 }
 
 Tensor swap_last(const Tensor& t) {

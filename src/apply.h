@@ -41,6 +41,39 @@ inline AttrValue attribute(const std::optional<Dtype>& d) { return d ? AttrValue
 
 /// The sum of `g` over the axes along which `shape` was broadcast: the gradient of broadcasting, in one place.
 Tensor sum_to_shape(const Tensor& g, Dims shape);
+/// Whether a gradient may be nothing somewhere: -0 in it is no number then, and all other zeros are +0
+/// (docs/decisions/0011-nothing-is-not-zero.md).
+inline bool has_nothings(const Tensor& g) { return g.impl()->nothings; }
+/// `g`, now said to hold nothings.
+Tensor with_nothings(Tensor g);
+/// A gradient that is nothing throughout.
+Tensor nothings(const Shape& shape, Dtype dtype, Device device);
+/// `g` as it may stand beside nothings: +0 for -0 unless it holds nothings itself.
+Tensor numbers_of(const Tensor& g);
+/// `g` as a user sees it: +0 for nothing.
+Tensor without_nothings(const Tensor& g);
+/// The sum of two gradients of one value.
+Tensor add_gradients(const Tensor& a, const Tensor& b);
+/// `value`, made from the gradient `g`: nothing where g is. The shapes broadcast.
+Tensor settled(const Tensor& value, const Tensor& g);
+/// The same for a value to whose elements all of g along `axis` contributed: nothing where all of it is.
+Tensor settled_over(const Tensor& value, const Tensor& g, std::int64_t axis);
+/// `g` where the condition holds, and nothing elsewhere.
+Tensor take_where(const Tensor& condition, const Tensor& g);
+/// `g` in another dtype: of a complex g the real part if that is real.
+Tensor gradient_as(const Tensor& g, Dtype dtype);
+/// `t` in another dtype; itself in its own.
+inline Tensor astype_if(const Tensor& t, Dtype dtype) { return t.dtype() == dtype ? t : astype(t, dtype); }
+/// float16 and bfloat16 as float32, others as they are.
+Dtype widened(Dtype dtype);
+inline Tensor widened(const Tensor& t) { return astype_if(t, widened(t.dtype())); }
+/// A gradient divided by a count, which 16-bit types may not hold, and rounded once to `dtype`.
+Tensor divided(const Tensor& g, const Tensor& count, Dtype dtype);
+Tensor divided(const Tensor& g, Constant count, Dtype dtype);
+/// True at the first largest element along the axis.
+Tensor first_largest(const Tensor& x, std::int64_t axis);
+/// matmul(a, b) summed to `shape`, over the axes along which that was broadcast. No product of each batch is kept.
+Tensor matmul_to_shape(const Tensor& a, const Tensor& b, Dims shape);
 /// The last two axes exchanged.
 Tensor swap_last(const Tensor& t);
 /// 0 + 1i, 0-d.

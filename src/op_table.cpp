@@ -35,28 +35,37 @@ std::vector<std::string> split_params(const OpSchema& s, int arity) {
   return r;
 }
 
-Tensor lazy(const auto& gradient, const GradientCall& c) {
+/// A number of an elementwise gradient as its result: rounded to a 16-bit dtype, nothing where what it was made from
+/// is.
+Tensor finished(const Tensor& value, const Tensor& g, Dtype dtype) {
+  return settled(widened(dtype) == dtype ? value : astype_if(value, dtype), g);
+}
+
+/// What a lazy gradient gives. An elementwise one is made from `g`, others see to nothings themselves.
+Tensor lazy(const auto& gradient, const GradientCall& c, const Tensor* g) {
   using G = std::decay_t<decltype(gradient)>;
   if constexpr (std::is_same_v<G, None>) {
     (void)c;
+    (void)g;
     return {};
   } else {
     auto value = gradient();
     if constexpr (std::is_same_v<decltype(value), Constant>) {
-      const Tensor& g = c.leaves[0] ? c.leaves[0] : c.leaves[c.leaves.size() - 1];
-      return full(to_vector(g.shape()), Scalar(value.value), g.dtype(), g.device());
+      return settled(full(to_vector(g->shape()), Scalar(value.value), g->dtype(), g->device()), *g);
+    } else if constexpr (is_taken<decltype(value)>) {
+      return take_where(value.where, finished(value.value, *g, c.dtype));
     } else {
-      return value;
+      return g != nullptr ? finished(value, *g, c.dtype) : value;
     }
   }
 }
 
 /// Evaluates the i-th of a tuple of lazy gradients.
 template <class Tuple>
-Tensor pick(const Tuple& t, int i, const GradientCall& c) {
+Tensor pick(const Tuple& t, int i, const GradientCall& c, const Tensor* g) {
   Tensor r;
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    ((static_cast<int>(I) == i ? void(r = lazy(std::get<I>(t), c)) : void()), ...);
+    ((static_cast<int>(I) == i ? void(r = lazy(std::get<I>(t), c, g)) : void()), ...);
   }
   (std::make_index_sequence<std::tuple_size_v<Tuple>>());
   return r;
@@ -64,13 +73,21 @@ Tensor pick(const Tuple& t, int i, const GradientCall& c) {
 
 template <class Op>
 Tensor elementwise_gradient(const GradientCall& c, int i) {
-  auto leaf = [&](auto k) { return c.leaves[k]; };
+  // 16-bit types are computed in float32, as in kernels, and rounded once.
+  auto leaf = [&](auto k) {
+    const Tensor& t = c.leaves[k];
+    return t && is_differentiable(t.dtype()) ? widened(t) : t;
+  };
+  // Of two incoming gradients the one that is read; of a constant, one that is there.
+  const std::uint32_t reads = gradient_reads<Op>()[static_cast<std::size_t>(i)].reads;
+  const bool first = reads == 0 ? static_cast<bool>(c.leaves[0]) : (reads & 1) != 0;
+  const Tensor& g = c.leaves[first ? 0 : c.leaves.size() - 1];
   if constexpr (HasAttr<Op>) {
     // Attributes are weak numbers here too.
     const auto a = make_attr<Op, Constant>([&](int k) { return Constant{std::get<double>((*c.attrs)[k])}; });
-    return pick(gradients_over<Op>(leaf, a), i, c);
+    return pick(gradients_over<Op>(leaf, a), i, c, &g);
   } else {
-    return pick(gradients_over<Op>(leaf), i, c);
+    return pick(gradients_over<Op>(leaf), i, c, &g);
   }
 }
 
@@ -83,7 +100,7 @@ Tensor other_gradient(const GradientCall& c, int i) {
     return Op::gradient_of(c.leaves[0], before, c.leaves[1 + i], *c.attrs);
   } else {
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return pick(Op::gradient(c.leaves[I]..., *c.attrs), i, c);
+      return pick(Op::gradient(c.leaves[I]..., *c.attrs), i, c, nullptr);
     }
     (std::make_index_sequence<Op::arity + 2>());
   }

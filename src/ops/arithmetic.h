@@ -38,12 +38,13 @@ struct MultiplyBackward : BinaryKernel<MultiplyBackward> {
 struct DivideBackward : BinaryKernel<DivideBackward> {
   static constexpr OpSchema schema{.name = "divide",
                                    .types = floating,
+                                   .gradient_ulp = {1.5, 4},
                                    .integers = Integers::to_default,
                                    .slot = Slot::true_divide,
                                    .real_with_complex = true};
   static auto formula(auto x, auto y) { return x / y; }
-  static constexpr auto gradient(auto g, auto, auto y, auto out) {
-    return grads([=] { return g / conj(y); }, [=] { return -(g * conj(out / y)); });
+  static constexpr auto gradient(auto g, auto x, auto y, auto) {
+    return grads([=] { return g / conj(y); }, [=] { return -(g * conj(x / y) / conj(y)); });
   }
 };
 
@@ -51,7 +52,9 @@ struct DivideBackward : BinaryKernel<DivideBackward> {
 struct FloorDivideBackward : BinaryKernel<FloorDivideBackward> {
   static constexpr OpSchema schema{.name = "floor_divide", .types = real_types, .slot = Slot::floor_divide};
   static auto formula(auto x, auto y) { return floor_divide(x, y); }
-  static constexpr auto gradient(auto, auto, auto, auto) { return grads(none, none); }
+  static constexpr auto gradient(auto, auto, auto, auto) {
+    return grads([=] { return 0_c; }, [=] { return 0_c; });
+  }
 };
 
 /// x1 - x2 * floor(x1 / x2), exact, with the sign of x2, also for zero; integers modulo zero give 0.
@@ -104,8 +107,9 @@ struct AbsBackward : UnaryKernel<AbsBackward> {
 struct SignBackward : UnaryKernel<SignBackward> {
   static constexpr OpSchema schema{.name = "sign", .ulp = 3};
   static auto formula(auto x) { return sign(x); }
-  static constexpr auto gradient(auto g, auto x, auto out) {
-    return grads([=] { return select(x == 0_c, 0_c, (g - out * real(conj(out) * g)) / abs(x)); });
+  static constexpr auto gradient(auto g, auto x, auto) {
+    // What turns z / |z| is across it; of a real number nothing does.
+    return grads([=] { return select(x == 0_c, 0_c, sign(x) * imaginary(conj(sign(x)) * g) / abs(x)); });
   }
 };
 
@@ -114,16 +118,17 @@ struct SquareBackward : UnaryKernel<SquareBackward> {
   static constexpr OpSchema schema{.name = "square"};
   static auto formula(auto x) { return x * x; }
   static constexpr auto gradient(auto g, auto x, auto) {
-    return grads([=] { return g * (2_c * conj(x)); });
+    return grads([=] { return g * conj(x) * 2_c; });
   }
 };
 
 /// 1 / x, correctly rounded.
 struct ReciprocalBackward : UnaryKernel<ReciprocalBackward> {
-  static constexpr OpSchema schema{.name = "reciprocal", .types = floating, .integers = Integers::to_default};
+  static constexpr OpSchema schema{
+      .name = "reciprocal", .types = floating, .gradient_ulp = {1.5, 4}, .integers = Integers::to_default};
   static auto formula(auto x) { return 1_c / x; }
-  static constexpr auto gradient(auto g, auto, auto out) {
-    return grads([=] { return -(g * conj(out * out)); });
+  static constexpr auto gradient(auto g, auto x, auto) {
+    return grads([=] { return -(g / conj(x) / conj(x)); });
   }
 };
 
@@ -163,34 +168,37 @@ struct RoundBackward : UnaryKernel<RoundBackward> {
   }
 };
 
-/// The larger of two; NaN wins, +0 is larger than -0. Equal arguments take half the gradient each.
+/// The larger of two; NaN wins, +0 is larger than -0. Equal arguments take half the gradient each, else the side that
+/// is the result takes it and the other gets nothing.
 struct MaximumBackward : BinaryKernel<MaximumBackward> {
   static constexpr OpSchema schema{.name = "maximum", .types = real_types, .commutes = true};
   static auto formula(auto x, auto y) { return maximum(x, y); }
   static constexpr auto gradient(auto g, auto x, auto y, auto) {
-    return grads([=] { return select(x == y, g * 0.5_c, select(y < x, g, 0_c)); },
-                 [=] { return select(x == y, g * 0.5_c, select(x < y, g, 0_c)); });
+    return grads([=] { return taken((y <= x) | isnan(x), share(g, x, y)); },
+                 [=] { return taken((x <= y) | isnan(y), share(g, x, y)); });
   }
+  static constexpr auto share(auto g, auto x, auto y) { return select((x == y) | (isnan(x) & isnan(y)), g * 0.5_c, g); }
 };
 
-/// The smaller of two; NaN wins, -0 is smaller than +0. Equal arguments take half the gradient each.
+/// The smaller of two; NaN wins, -0 is smaller than +0. Its gradient is as that of maximum.
 struct MinimumBackward : BinaryKernel<MinimumBackward> {
   static constexpr OpSchema schema{.name = "minimum", .types = real_types, .commutes = true};
   static auto formula(auto x, auto y) { return minimum(x, y); }
   static constexpr auto gradient(auto g, auto x, auto y, auto) {
-    return grads([=] { return select(x == y, g * 0.5_c, select(x < y, g, 0_c)); },
-                 [=] { return select(x == y, g * 0.5_c, select(y < x, g, 0_c)); });
+    return grads([=] { return taken((x <= y) | isnan(x), MaximumBackward::share(g, x, y)); },
+                 [=] { return taken((y <= x) | isnan(y), MaximumBackward::share(g, x, y)); });
   }
 };
 
-/// x held between min and max; where min exceeds max, max wins. The bounds take the gradient where they are the result.
+/// x held between min and max; where min exceeds max, max wins. The gradient goes to the one that is the result, and
+/// the others get nothing.
 struct ClipBackward : TernaryKernel<ClipBackward> {
   static constexpr OpSchema schema{.name = "clip", .types = real_types, .params = "x, min, max", .bounds = true};
   static auto formula(auto x, auto low, auto high) { return minimum(maximum(x, low), high); }
   static constexpr auto gradient(auto g, auto x, auto low, auto high, auto) {
-    return grads([=] { return select((low <= x) & (x <= high), g, 0_c); },
-                 [=] { return select((x < low) & (low <= high), g, 0_c); },
-                 [=] { return select(high < maximum(x, low), g, 0_c); });
+    return grads([=] { return taken(((low <= x) & (x <= high)) | isnan(x), g); },
+                 [=] { return taken(((x < low) & (low <= high)) | (isnan(low) & !isnan(x)), g); },
+                 [=] { return taken((high < maximum(x, low)) | (isnan(high) & !isnan(maximum(x, low))), g); });
   }
 };
 
@@ -210,16 +218,7 @@ struct WhereBackward : TernaryKernel<WhereBackward> {
   static auto formula(auto c, auto x, auto y) { return select(c, x, y); }
   static constexpr auto gradient(auto g, auto c, auto, auto, auto) {
     return grads(
-        none, [=] { return select(c, g, 0_c); }, [=] { return select(c, 0_c, g); });
-  }
-};
-
-/// x1, but 0 where it is NaN and x2 is 0: a gradient of zero stays nothing where it met an infinite or undefined slope.
-struct SettleBackward : BinaryKernel<SettleBackward> {
-  static constexpr OpSchema schema{.name = "settle", .types = floating, .internal = true};
-  static auto formula(auto x, auto g) { return select((g == 0_c) & isnan(x), 0_c, x); }
-  static constexpr auto gradient(auto g, auto x, auto y, auto) {
-    return grads([=] { return select((y == 0_c) & isnan(x), 0_c, g); }, none);
+        none, [=] { return taken(c, g); }, [=] { return taken(!c, g); });
   }
 };
 
@@ -236,6 +235,6 @@ using Arithmetic =
     OpList<AddBackward, SubtractBackward, MultiplyBackward, DivideBackward, FloorDivideBackward, RemainderBackward,
            DivmodBackward, NegativeBackward, PositiveBackward, AbsBackward, SignBackward, SquareBackward,
            ReciprocalBackward, FloorBackward, CeilBackward, TruncBackward, RoundBackward, MaximumBackward,
-           MinimumBackward, ClipBackward, CopysignBackward, WhereBackward, SettleBackward, ConjBackward>;
+           MinimumBackward, ClipBackward, CopysignBackward, WhereBackward, ConjBackward>;
 
 }  // namespace hyalite

@@ -4,6 +4,7 @@
 #include "ops/arithmetic.h"
 #include "ops/comparison.h"
 #include "ops/functions.h"
+#include "ops/gradient_parts.h"
 
 namespace hyalite {
 
@@ -18,6 +19,6 @@ struct JoinLists<OpList<A...>, OpList<B...>, Rest...> {
   using type = typename JoinLists<OpList<A..., B...>, Rest...>::type;
 };
 
-using Elementwise = JoinLists<Arithmetic, Functions, Comparisons>::type;
+using Elementwise = JoinLists<Arithmetic, Functions, Comparisons, GradientParts>::type;
 
 }  // namespace hyalite

@@ -1,53 +1,70 @@
 /// Powers, exponentials, logarithms, trigonometric functions and activations.
 #pragma once
 
-#include "ops/op.h"
+#include "ops/gradient_parts.h"
 
 namespace hyalite {
 
 /// Square root, correctly rounded for reals. The gradient at 0 is infinite.
 struct SqrtBackward : UnaryKernel<SqrtBackward> {
-  static constexpr OpSchema schema{.name = "sqrt", .types = floating, .integers = Integers::to_default};
+  static constexpr OpSchema schema{
+      .name = "sqrt", .types = floating, .gradient_ulp = {1.5, 4}, .integers = Integers::to_default};
   static auto formula(auto x) { return sqrt(x); }
-  static constexpr auto gradient(auto g, auto, auto out) {
-    return grads([=] { return g / (2_c * conj(out)); });
+  static constexpr auto gradient(auto g, auto x, auto) {
+    return grads([=] { return g / (2_c * conj(sqrt(x) + 0_c)); });  // +inf at -0 too
   }
 };
 
 /// e to the power x.
 struct ExpBackward : UnaryKernel<ExpBackward> {
-  static constexpr OpSchema schema{
-      .name = "exp", .types = floating, .amp = Amp::full, .ulp = 1, .integers = Integers::to_default};
+  static constexpr OpSchema schema{.name = "exp",
+                                   .types = floating,
+                                   .amp = Amp::full,
+                                   .ulp = 1,
+                                   .gradient_ulp = {1, 1},
+                                   .integers = Integers::to_default};
   static auto formula(auto x) { return exp(x); }
-  static constexpr auto gradient(auto g, auto, auto out) {
-    return grads([=] { return g * conj(out); });
+  static constexpr auto gradient(auto g, auto x, auto) {
+    return grads([=] { return g * conj(exp(x)); });
   }
 };
 
 /// exp(x) - 1, accurate near 0.
 struct Expm1Backward : UnaryKernel<Expm1Backward> {
-  static constexpr OpSchema schema{
-      .name = "expm1", .types = floating, .amp = Amp::full, .ulp = 1, .integers = Integers::to_default};
+  static constexpr OpSchema schema{.name = "expm1",
+                                   .types = floating,
+                                   .amp = Amp::full,
+                                   .ulp = 1,
+                                   .gradient_ulp = {1, 1},
+                                   .integers = Integers::to_default};
   static auto formula(auto x) { return expm1(x); }
-  static constexpr auto gradient(auto g, auto, auto out) {
-    return grads([=] { return g * conj(out + 1_c); });
+  static constexpr auto gradient(auto g, auto x, auto) {
+    return grads([=] { return g * conj(exp(x)); });
   }
 };
 
 /// Natural logarithm; log(0) is -inf, of a negative real NaN.
 struct LogBackward : UnaryKernel<LogBackward> {
-  static constexpr OpSchema schema{
-      .name = "log", .types = floating, .amp = Amp::full, .ulp = 3.5, .integers = Integers::to_default};
+  static constexpr OpSchema schema{.name = "log",
+                                   .types = floating,
+                                   .amp = Amp::full,
+                                   .ulp = 3.5,
+                                   .gradient_ulp = {0.5, 1.5},
+                                   .integers = Integers::to_default};
   static auto formula(auto x) { return log(x); }
   static constexpr auto gradient(auto g, auto x, auto) {
-    return grads([=] { return g / conj(x); });
+    return grads([=] { return g / conj(x + 0_c); });  // +inf at -0 too
   }
 };
 
 /// log(1 + x), accurate near 0.
 struct Log1pBackward : UnaryKernel<Log1pBackward> {
-  static constexpr OpSchema schema{
-      .name = "log1p", .types = floating, .amp = Amp::full, .ulp = 2, .integers = Integers::to_default};
+  static constexpr OpSchema schema{.name = "log1p",
+                                   .types = floating,
+                                   .amp = Amp::full,
+                                   .ulp = 2,
+                                   .gradient_ulp = {1.5, 4},
+                                   .integers = Integers::to_default};
   static auto formula(auto x) {
     // SLEEF's function overflows near the largest numbers, and loses numbers that 1 + x does not see.
     const auto large = 1e30_c < real(x);
@@ -61,7 +78,8 @@ struct Log1pBackward : UnaryKernel<Log1pBackward> {
 
 /// Sine of x in radians.
 struct SinBackward : UnaryKernel<SinBackward> {
-  static constexpr OpSchema schema{.name = "sin", .types = floating, .ulp = 3.5, .integers = Integers::to_default};
+  static constexpr OpSchema schema{
+      .name = "sin", .types = floating, .ulp = 3.5, .gradient_ulp = {3.5, 3.5}, .integers = Integers::to_default};
   static auto formula(auto x) { return sin(x); }
   static constexpr auto gradient(auto g, auto x, auto) {
     return grads([=] { return g * conj(cos(x)); });
@@ -70,7 +88,8 @@ struct SinBackward : UnaryKernel<SinBackward> {
 
 /// Cosine of x in radians.
 struct CosBackward : UnaryKernel<CosBackward> {
-  static constexpr OpSchema schema{.name = "cos", .types = floating, .ulp = 3.5, .integers = Integers::to_default};
+  static constexpr OpSchema schema{
+      .name = "cos", .types = floating, .ulp = 3.5, .gradient_ulp = {3.5, 3.5}, .integers = Integers::to_default};
   static auto formula(auto x) { return cos(x); }
   static constexpr auto gradient(auto g, auto x, auto) {
     return grads([=] { return -(g * conj(sin(x))); });
@@ -79,30 +98,39 @@ struct CosBackward : UnaryKernel<CosBackward> {
 
 /// Hyperbolic tangent.
 struct TanhBackward : UnaryKernel<TanhBackward> {
-  static constexpr OpSchema schema{.name = "tanh", .types = floating, .ulp = 3.5, .integers = Integers::to_default};
+  static constexpr OpSchema schema{
+      .name = "tanh", .types = floating, .ulp = 3.5, .gradient_ulp = {4, 10}, .integers = Integers::to_default};
   static auto formula(auto x) { return tanh(x); }
-  static constexpr auto gradient(auto g, auto, auto out) {
-    return grads([=] { return g - g * conj(out * out); });
+  static constexpr auto gradient(auto g, auto x, auto) {
+    return grads([=] { return g * conj(4_c * logistic_density(2_c * x)); });
   }
 };
 
 /// The error function.
 struct ErfBackward : UnaryKernel<ErfBackward> {
-  static constexpr OpSchema schema{
-      .name = "erf", .types = real_floating, .ulp = 2, .integers = Integers::to_default, .numpy = "-"};
+  static constexpr OpSchema schema{.name = "erf",
+                                   .types = real_floating,
+                                   .ulp = 2,
+                                   .gradient_ulp = {5, 9},
+                                   .integers = Integers::to_default,
+                                   .numpy = "-"};
   static auto formula(auto x) { return erf(x); }
   static constexpr auto gradient(auto g, auto x, auto) {
-    return grads([=] { return g * (1.1283791670955126_c * exp(-(x * x))); });
+    return grads([=] { return g * (1.1283791670955126_c * gaussian(x) * gaussian(x)); });
   }
 };
 
 /// 1 - erf(x), accurate in the upper tail.
 struct ErfcBackward : UnaryKernel<ErfcBackward> {
-  static constexpr OpSchema schema{
-      .name = "erfc", .types = real_floating, .ulp = 2.5, .integers = Integers::to_default, .numpy = "-"};
+  static constexpr OpSchema schema{.name = "erfc",
+                                   .types = real_floating,
+                                   .ulp = 2.5,
+                                   .gradient_ulp = {5, 9},
+                                   .integers = Integers::to_default,
+                                   .numpy = "-"};
   static auto formula(auto x) { return erfc(x); }
   static constexpr auto gradient(auto g, auto x, auto) {
-    return grads([=] { return -(g * (1.1283791670955126_c * exp(-(x * x)))); });
+    return grads([=] { return -(g * (1.1283791670955126_c * gaussian(x) * gaussian(x))); });
   }
 };
 
@@ -111,36 +139,40 @@ struct PowBackward : BinaryKernel<PowBackward> {
   static constexpr OpSchema schema{.name = "pow",
                                    .amp = Amp::full,
                                    .ulp = 1,
+                                   .gradient_ulp = {6, 12},
                                    .slot = Slot::power,
                                    .check = Check::integer_exponent,
                                    .numpy = "power"};
   static auto formula(auto x, auto y) { return power(x, y); }
-  static constexpr auto gradient(auto g, auto x, auto y, auto out) {
-    // 0 * log 0 counts as 0, so that 0 ** y has a derivative by y for y >= 0.
-    return grads([=] { return select(y == 0_c, 0_c, g * conj(y * power(x, y - 1_c))); },
-                 [=] { return select((x == 0_c) & (0_c <= real(y)), 0_c, g * conj(out * log(x))); });
+  static constexpr auto gradient(auto g, auto x, auto y, auto) {
+    return grads([=] { return g * conj(PowTermBackward::times(y, pow_by_x(x, y))); },
+                 [=] { return g * conj(pow_by_y(x, y)); });
   }
 };
 
 /// 1 / (1 + exp(-x)), accurate in both tails.
 struct SigmoidBackward : UnaryKernel<SigmoidBackward> {
-  static constexpr OpSchema schema{
-      .name = "sigmoid", .types = real_floating, .ulp = 4, .integers = Integers::to_default, .numpy = "-"};
+  static constexpr OpSchema schema{.name = "sigmoid",
+                                   .types = real_floating,
+                                   .ulp = 4,
+                                   .gradient_ulp = {4, 9},
+                                   .integers = Integers::to_default,
+                                   .numpy = "-"};
   static auto formula(auto x) {
     auto e = exp(select(x < 0_c, x, -x));
     return select(x < 0_c, e, 1_c) / (1_c + e);
   }
-  static constexpr auto gradient(auto g, auto, auto out) {
-    return grads([=] { return g * out * (1_c - out); });
+  static constexpr auto gradient(auto g, auto x, auto) {
+    return grads([=] { return g * logistic_density(x); });
   }
 };
 
-/// x where x is positive, else 0; NaN stays NaN. The gradient at 0 is 0.
+/// x where x is positive, else 0; NaN stays NaN. Where x is not positive it gets nothing of the gradient.
 struct ReluBackward : UnaryKernel<ReluBackward> {
   static constexpr OpSchema schema{.name = "relu", .types = real_types, .numpy = "-"};
   static auto formula(auto x) { return maximum(x, 0_c); }
   static constexpr auto gradient(auto g, auto, auto out) {
-    return grads([=] { return select(0_c < out, g, 0_c); });
+    return grads([=] { return taken((0_c < out) | isnan(out), g); });
   }
 };
 
@@ -162,24 +194,20 @@ struct LeakyReluBackward : UnaryKernel<LeakyReluBackward> {
 /// x times the standard normal distribution function: x / 2 * erfc(-x / sqrt 2). Within 4 ULP, but for the last stretch
 /// before it underflows (x below -13 in float32, -37 in float64): erfc itself is subnormal there and has lost bits.
 struct GeluBackward : UnaryKernel<GeluBackward> {
-  static constexpr OpSchema schema{
-      .name = "gelu", .types = real_floating, .ulp = 32, .integers = Integers::to_default, .numpy = "-"};
+  static constexpr OpSchema schema{.name = "gelu",
+                                   .types = real_floating,
+                                   .ulp = 32,
+                                   .gradient_ulp = {8, 12},
+                                   .integers = Integers::to_default,
+                                   .numpy = "-"};
   static auto formula(auto x) {
-    // erfc magnifies an error of its argument 2 t^2 times, so x / sqrt 2 is made of two parts, high exact.
     const auto y = maximum(x, -40_c);
-    const auto z = select(40_c < y, 40_c, y);
-    const auto high = round(z * 256_c) * 0.00390625_c;
-    const auto a = high * 0.70703125_c;
-    const auto b = (z - high) * 0.70703125_c + z * 7.5531186547524401e-5_c;
-    const auto s = a + b;
-    const auto rest = b - (s - a);
-    return y * 0.5_c * (erfc(-s) + exp(-(s * s)) * 1.1283791670955126_c * rest);
+    return y * 0.5_c * twice_normal_cdf(y);
   }
   static constexpr auto gradient(auto g, auto x, auto) {
-    return grads([=] {
-      return g * (0.5_c * erfc(-0.70710678118654752_c * x) + 0.39894228040143268_c * x * exp(-0.5_c * x * x));
-    });
+    return grads([=] { return g * (normal_cdf(x) + 0.39894228040143268_c * times_x(gaussian(x), x)); });
   }
+  static constexpr auto times_x(auto p, auto x) { return select(p == 0_c, 0_c, x * p); }
 };
 
 using Functions =

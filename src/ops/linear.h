@@ -41,12 +41,13 @@ struct MatmulBackward : BinaryKernel<MatmulBackward> {
     if (x.ndim() == 1) matrix = expand_dims(matrix, {-2});
     return grads(
         [=] {
-          const auto full = matmul(matrix, conj(swap_last(columns(y))));
-          return reshape(sum_to_shape(full, rows(x).shape()), to_vector(x.shape()));
+          // A row of dX is nothing where that row of G is, a column of dY where that column is.
+          const auto product = matmul_to_shape(matrix, conj(swap_last(columns(y))), rows(x).shape());
+          return reshape(settled_over(product, matrix, -1), to_vector(x.shape()));
         },
         [=] {
-          const auto full = matmul(conj(swap_last(rows(x))), matrix);
-          return reshape(sum_to_shape(full, columns(y).shape()), to_vector(y.shape()));
+          const auto product = matmul_to_shape(conj(swap_last(rows(x))), matrix, columns(y).shape());
+          return reshape(settled_over(product, matrix, -2), to_vector(y.shape()));
         });
   }
 };
@@ -71,13 +72,13 @@ struct TakeBackward : BinaryKernel<TakeBackward> {
     return grads(
         [=, &a] {
           const std::int64_t axis = normalize_axis(integer(a, 0), x.ndim(), "take");
-          return scatter_add(g, indices, axis, x.shape()[axis]);
+          return with_nothings(scatter_add(numbers_of(g), indices, axis, x.shape()[axis]));
         },
         none);
   }
 };
 
-/// Zeros into which x is added at `indices` along one axis of the given size, in the order of the indices.
+/// x added up at `indices` along one axis of the given size, in the order of the indices; -0 where none points.
 struct ScatterAddBackward : BinaryKernel<ScatterAddBackward> {
   static constexpr OpSchema schema{.name = "scatter_add",
                                    .types = numeric,
@@ -110,43 +111,63 @@ struct AxisKernel : UnaryKernel<Op> {
   }
 };
 
-/// exp(x) / sum(exp(x)) along an axis, computed from x - max(x) so that nothing overflows.
+/// exp(x) / sum(exp(x)) along an axis, computed from x - max(x) so that nothing overflows; 16-bit types in float32.
 struct SoftmaxBackward : AxisKernel<SoftmaxBackward> {
   static constexpr OpSchema schema{.name = "softmax",
                                    .types = real_floating,
                                    .amp = Amp::full,
                                    .integers = Integers::to_default,
                                    .primitive = Primitive::compose,
-                                   .saves = {0b100},
+                                   .saves = {0b010},
                                    .numpy = "-"};
   static auto compose(const auto& x, const Attrs& a) {
     const Shape64 axis{integer(a, 0)};
     if (x.numel() == 0) return exp(x);
-    const auto e = exp(x - max(x, axis, true));
-    return e / sum(e, axis, {}, true);
+    const auto wide = widened(x);
+    const auto e = exp(wide - max(wide, axis, true));
+    return astype_if(e / sum(e, axis, {}, true), x.dtype());
   }
-  static auto gradient(auto g, auto, auto out, const Attrs& a) {
-    return grads([=, &a] { return out * (g - sum(g * out, Shape64{integer(a, 0)}, {}, true)); });
+  static auto gradient(auto g, auto x, auto, const Attrs& a) {
+    // p * (g - sum(p * g)) would lose the largest p's own slope, p * (1 - p): its g is taken from all others first.
+    return grads([=, &a] {
+      const Shape64 axis{integer(a, 0)};
+      if (x.numel() == 0) return g * x;
+      const auto p = softmax(widened(x), integer(a, 0)), wide = widened(g);
+      const auto largest = first_largest(p, integer(a, 0));
+      const auto apart = select(largest, 0_c, wide - sum(select(largest, wide, 0_c), axis, {}, true));
+      const auto slope = p * (apart - sum(p * apart, axis, {}, true));
+      return settled_over(astype_if(slope, x.dtype()), g, integer(a, 0));
+    });
   }
 };
 
-/// log(softmax(x)) along an axis: x - max(x) - log(sum(exp(x - max(x)))).
+/// log(softmax(x)) along an axis: x - max(x) - log(sum(exp(x - max(x)))), 16-bit types in float32.
 struct LogSoftmaxBackward : AxisKernel<LogSoftmaxBackward> {
   static constexpr OpSchema schema{.name = "log_softmax",
                                    .types = real_floating,
                                    .amp = Amp::full,
                                    .integers = Integers::to_default,
                                    .primitive = Primitive::compose,
-                                   .saves = {0b100},
+                                   .saves = {0b010},
                                    .numpy = "-"};
   static auto compose(const auto& x, const Attrs& a) {
     const Shape64 axis{integer(a, 0)};
     if (x.numel() == 0) return exp(x);
-    const auto shifted = x - max(x, axis, true);
-    return shifted - log(sum(exp(shifted), axis, {}, true));
+    const auto wide = widened(x);
+    const auto shifted = wide - max(wide, axis, true);
+    return astype_if(shifted - log(sum(exp(shifted), axis, {}, true)), x.dtype());
   }
-  static auto gradient(auto g, auto, auto out, const Attrs& a) {
-    return grads([=, &a] { return g - exp(out) * sum(g, Shape64{integer(a, 0)}, {}, true); });
+  static auto gradient(auto g, auto x, auto, const Attrs& a) {
+    // g - p * sum(g), with 1 - p of the largest p as the sum of the others.
+    return grads([=, &a] {
+      const Shape64 axis{integer(a, 0)};
+      if (x.numel() == 0) return g * x;
+      const auto p = softmax(widened(x), integer(a, 0)), wide = widened(g);
+      const auto largest = first_largest(p, integer(a, 0));
+      const auto others = [&](const auto& v) { return sum(select(largest, 0_c, v), axis, {}, true); };
+      const auto slope = select(largest, wide * others(p) - p * others(wide), wide - p * sum(wide, axis, {}, true));
+      return settled_over(astype_if(slope, x.dtype()), g, integer(a, 0));
+    });
   }
 };
 

@@ -17,6 +17,7 @@ template <class T>
 concept MarkOperand = std::is_same_v<T, Mark> || std::is_same_v<T, Constant>;
 constexpr std::uint32_t reads_of(Mark m) { return m.reads; }
 constexpr std::uint32_t reads_of(Constant) { return 0; }
+constexpr std::uint32_t reads_of(Nothing) { return 0; }
 template <class... A>
 concept Marks = (MarkOperand<A> && ...) && (std::is_same_v<A, Mark> || ...);
 
@@ -63,6 +64,8 @@ HYALITE_MARK_UNARY(isfinite)
 HYALITE_MARK_BINARY(power)
 // On real types the identity, on complex ones not: a leaf passed through is still read.
 HYALITE_COMPLEX_UNARY(HYALITE_MARK_UNARY)
+HYALITE_GRADIENT_UNARY(HYALITE_MARK_UNARY)
+HYALITE_MARK_UNARY(is_nothing)
 #undef HYALITE_MARK_UNARY
 #undef HYALITE_MARK_BINARY
 #undef HYALITE_MARK_FUNCTION
@@ -71,6 +74,9 @@ HYALITE_COMPLEX_UNARY(HYALITE_MARK_UNARY)
 template <class A, class B>
 requires Marks<Mark, A, B>
 constexpr Mark select(Mark c, A a, B b) { return {c.reads | reads_of(a) | reads_of(b)}; }
+constexpr Mark pow_term(Mark x, Mark y, Mark less, Mark logs) { return {x.reads | y.reads | less.reads | logs.reads}; }
+constexpr Mark pow_by_x(Mark x, Mark y) { return {x.reads | y.reads}; }
+constexpr Mark pow_by_y(Mark x, Mark y) { return {x.reads | y.reads}; }
 
 template <int i>
 using At = std::integral_constant<int, i>;
@@ -100,6 +106,7 @@ struct GradientReads {
   bool exists = false;
   bool passes_g = false;
   std::uint32_t reads = 0;
+  bool makes_nothing = false;
 };
 
 template <class Op>
@@ -112,6 +119,8 @@ constexpr std::array<GradientReads, Op::arity> gradient_reads() {
         auto value = f();
         if constexpr (std::is_same_v<decltype(value), Constant>) {
           into = {true, false, 0};
+        } else if constexpr (is_taken<decltype(value)>) {
+          into = {true, false, value.where.reads | value.value.reads, true};
         } else {
           into = {true, value.whole && value.reads == 1, value.reads};
         }

@@ -144,7 +144,7 @@ struct SliceBackward : ViewKernel<SliceBackward> {
   }
 };
 
-/// Zeros of `shape` in which the slice is x: the transpose of slicing.
+/// The gradient of slicing: x in a tensor of `shape` that is nothing outside the slice.
 struct EmbedSliceBackward : UnaryKernel<EmbedSliceBackward> {
   static constexpr OpSchema schema{
       .name = "embed_slice", .types = movable, .primitive = Primitive::compose, .internal = true};
@@ -153,8 +153,8 @@ struct EmbedSliceBackward : UnaryKernel<EmbedSliceBackward> {
       AttrField{"steps", AttrType::ints, 0, true}, AttrField{"sizes", AttrType::ints, 0, true}};
   static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(Dims(ints(*c.attrs, 0)))}; }
   static auto compose(const auto& x, const Attrs& a) {
-    auto out = zeros(ints(a, 0), x.dtype(), x.device());
-    copy_into(slice(out, ints(a, 1), ints(a, 2), ints(a, 3)), x);
+    auto out = nothings(ints(a, 0), x.dtype(), x.device());
+    copy_into(slice(out, ints(a, 1), ints(a, 2), ints(a, 3)), numbers_of(x));
     return out;
   }
   static auto gradient(auto g, auto, auto, const Attrs& a) {
@@ -172,13 +172,15 @@ struct WriteViewBackward : BinaryKernel<WriteViewBackward> {
   static constexpr std::array fields{AttrField{"chain", AttrType::chain, 0, true}};
   static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
   static auto compose(const auto& base, const auto& value, const Attrs& a) {
-    auto out = copy_of(base);
-    copy_into(follow(out, chain(a, 0)), value);
-    return out;
+    // Gradients, of which either may be nothing somewhere.
+    const bool any = has_nothings(base) || has_nothings(value);
+    auto out = copy_of(any ? numbers_of(base) : base);
+    copy_into(follow(out, chain(a, 0)), any ? numbers_of(value) : value);
+    return any ? with_nothings(out) : out;
   }
   static auto gradient(auto g, auto, auto value, auto, const Attrs& a) {
     return grads(
-        [=, &a] { return write_view(g, zeros(to_vector(value.shape()), value.dtype(), g.device()), chain(a, 0)); },
+        [=, &a] { return write_view(g, nothings(to_vector(value.shape()), value.dtype(), g.device()), chain(a, 0)); },
         [=, &a] { return follow(g, chain(a, 0)); });
   }
 };
@@ -293,7 +295,7 @@ struct RealBackward : ViewKernel<RealBackward> {
   }
   static OutputSpec infer(const Call& c) { return {real_part(c.x(0).dtype()), DimList(c.x(0).shape())}; }
   static auto gradient(auto g, auto x, auto, const Attrs&) {
-    return grads([=] { return astype(g, x.dtype()); });
+    return grads([=] { return gradient_as(g, x.dtype()); });
   }
 };
 
@@ -304,7 +306,7 @@ struct ImagBackward : ViewKernel<ImagBackward> {
   static bool view(const Call& c, ViewSpec& v) { return RealBackward::part(c.x(0), 1, v); }
   static OutputSpec infer(const Call& c) { return {real_part(c.x(0).dtype()), DimList(c.x(0).shape())}; }
   static auto gradient(auto g, auto x, auto, const Attrs&) {
-    return grads([=] { return astype(g, x.dtype()) * imaginary_unit(x.dtype()); });
+    return grads([=] { return settled(astype(g, x.dtype()) * imaginary_unit(x.dtype()), g); });
   }
 };
 
@@ -322,9 +324,7 @@ struct AstypeBackward : UnaryKernel<AstypeBackward> {
     return {to, DimList(c.x(0).shape())};
   }
   static auto gradient(auto g, auto x, auto, const Attrs&) {
-    return grads([=] {
-      return is_complex(g.dtype()) && !is_complex(x.dtype()) ? astype(real(g), x.dtype()) : astype(g, x.dtype());
-    });
+    return grads([=] { return gradient_as(g, x.dtype()); });
   }
 };
 

@@ -50,6 +50,7 @@ enum class Primitive : std::uint8_t {
   cast,
   matmul,
   concat,
+  others,  ///< products of all elements but one
   take,
   scatter_add,
   compose,  ///< other ops
@@ -93,6 +94,9 @@ struct OpSchema {
   Result result = Result::same;
   Amp amp = Amp::keep;
   double ulp = 0;  ///< largest error in units in the last place (float32, float64); 0: correctly rounded or exact
+  /// The same of its first and second derivatives, for an incoming gradient of 1; where a derivative is a sum that
+  /// passes through 0, in units of its terms. 16-bit types round that float32 result once more.
+  std::array<double, 2> gradient_ulp{};
   double complex_ulp = 6;  ///< of complex results: |error| in units of epsilon * |result|
   Integers integers = Integers::native;
   Slot slot = Slot::none;
@@ -134,6 +138,26 @@ using TernaryKernel = Kernel<Derived, 3>;
 struct None {};
 inline constexpr None none;
 
+/// The gradient of a side not taken: nothing, not zero, so that no slope it meets can make a number of it
+/// (docs/decisions/0011). In a gradient it is -0, which added to any number changes none of its bits.
+struct Nothing {};
+inline constexpr Nothing nothing;
+
+/// A gradient that is `value` where the condition holds, and nothing elsewhere.
+template <class M, class V>
+struct Taken {
+  M where;
+  V value;
+};
+template <class M, class V>
+constexpr Taken<M, V> taken(M where, V value) {
+  return {where, value};
+}
+template <class T>
+inline constexpr bool is_taken = false;
+template <class M, class V>
+inline constexpr bool is_taken<Taken<M, V>> = true;
+
 /// One lazy expression an input, so that a node computes, and saves for, only the gradients that are wanted.
 template <class... G>
 constexpr auto grads(G... g) {
@@ -161,6 +185,9 @@ struct Constant {
 constexpr Constant operator""_c(unsigned long long v) { return {static_cast<double>(v)}; }
 constexpr Constant operator""_c(long double v) { return {static_cast<double>(v)}; }
 constexpr Constant operator-(Constant c) { return {-c.value}; }
+constexpr Constant operator+(Constant a, Constant b) { return {a.value + b.value}; }
+constexpr Constant operator-(Constant a, Constant b) { return {a.value - b.value}; }
+constexpr bool operator==(Constant a, Constant b) { return a.value == b.value; }
 
 /// An op with attributes has `template <class S = double> struct Attr`: an aggregate of S with defaults, and `names`.
 template <class Op>

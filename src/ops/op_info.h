@@ -1,7 +1,6 @@
 /// One table entry an op: everything the engine knows about it at run time, filled from the op list.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <span>
 #include <string>
@@ -53,6 +52,7 @@ inline constexpr int most_operands = 3;  ///< of an op with a fixed number
 struct GradientCall {
   std::span<const Tensor> leaves;
   const Attrs* attrs;
+  Dtype dtype;  ///< of an elementwise gradient
 };
 
 struct OpInfo {
@@ -75,12 +75,6 @@ struct OpInfo {
   /// The gradient for operand i as recorded ops.
   Tensor (*gradient)(const GradientCall&, int i) = nullptr;
   bool has_gradient = false;
-  /// Whether some gradient reads that of output k.
-  bool passes_gradient(int k) const {
-    if (outputs == 1) return true;
-    const std::uint32_t leaf = k == 0 ? 1u : std::uint32_t{1} << (arity + 3);
-    return std::ranges::any_of(reads, [&](const GradientReads& r) { return (r.reads & leaf) != 0; });
-  }
   bool needs_shapes = false;  ///< gradients ask for the operands' shapes
 
   std::string_view name() const { return schema.name; }

@@ -25,5 +25,9 @@
 /// Exact binary primitives of two equal types. (name)
 #define HYALITE_EXACT_BINARY(ROW) ROW(maximum) ROW(minimum) ROW(copysign) ROW(floor_divide) ROW(remainder)
 
-/// Unary primitives that are the identity on real values. (name)
-#define HYALITE_COMPLEX_UNARY(ROW) ROW(conj) ROW(real)
+/// Unary primitives of complex values. Of real ones conj and real are the identity, and imaginary, i times the
+/// imaginary part, is 0. (name)
+#define HYALITE_COMPLEX_UNARY(ROW) ROW(conj) ROW(real) ROW(imaginary)
+
+/// Unary ops that the gradients of others are written with: their formula inside a kernel, a recorded op on tensors.
+#define HYALITE_GRADIENT_UNARY(ROW) ROW(logistic_density) ROW(gaussian) ROW(normal_cdf)

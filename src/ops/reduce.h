@@ -47,9 +47,29 @@ auto expand(auto t, const auto& x, const Attrs& attrs) {
   return broadcast_to(keep_axes(t, x, attrs), to_vector(x.shape()));
 }
 
-/// A gradient in the dtype of x: of a real x the real part.
-auto back(auto g, const auto& x) {
-  return is_complex(g.dtype()) && !is_complex(x.dtype()) ? astype(real(g), x.dtype()) : astype(g, x.dtype());
+/// The reduced axes behind the others, as one: the layout of the primitive `others`.
+template <class T>
+struct Rows {
+  Shape64 order, inverse, permuted;
+  T matrix;
+};
+template <class T>
+Rows<T> rows(const T& x, const Attrs& attrs) {
+  Rows<T> r;
+  const std::uint64_t mask = axes_mask(attrs, x.ndim(), "");
+  std::int64_t kept = 1, reduced = 1;
+  for (const bool behind : {false, true}) {
+    for (int i = 0; i < x.ndim(); ++i) {
+      if ((mask >> i & 1) != static_cast<std::uint64_t>(behind)) continue;
+      r.order.push_back(i);
+      r.permuted.push_back(x.shape()[i]);
+      (behind ? reduced : kept) *= x.shape()[i];
+    }
+  }
+  r.inverse.resize(r.order.size());
+  for (std::size_t i = 0; i < r.order.size(); ++i) r.inverse[r.order[i]] = static_cast<std::int64_t>(i);
+  r.matrix = reshape(permute_dims(x, r.order), {kept, reduced});
+  return r;
 }
 
 }  // namespace reduction
@@ -92,22 +112,25 @@ struct SumKernel : UnaryKernel<Op> {
 struct SumBackward : SumKernel<SumBackward> {
   static constexpr OpSchema schema{.name = "sum", .types = all_types, .primitive = Primitive::reduce};
   static auto gradient(auto g, auto x, auto, const Attrs& a) {
-    return grads([=, &a] { return reduction::back(reduction::expand(g, x, a), x); });
+    return grads([=, &a] { return reduction::expand(gradient_as(g, x.dtype()), x, a); });
   }
 };
 
-/// Product over the axes (None: all); an empty product is 1. The gradient is exact where elements are zero.
+/// Product over the axes (None: all); an empty product is 1. Its gradient is the product of the other elements, made
+/// without dividing, so that zeros, infinities and products out of range do no harm.
 struct ProdBackward : SumKernel<ProdBackward> {
   static constexpr OpSchema schema{
       .name = "prod", .types = all_types, .primitive = Primitive::reduce, .reduce = ReduceOp::prod, .saves = {0b010}};
   static auto gradient(auto g, auto x, auto, const Attrs& a) {
     return grads([=, &a] {
-      // Product of the others: of all nonzero ones, unless another element is zero.
-      const auto zero = x == 0_c;
-      const auto zeros = sum(zero, axes(a), {}, true);
-      const auto rest = prod(select(zero, 1_c, x), axes(a), {}, true);
-      const auto others = select(zeros == 0_c, rest / x, select((zeros == 1_c) & zero, rest, 0_c));
-      return reduction::back(reduction::expand(g, x, a), x) * conj(others);
+      const auto wide =
+          widened(is_complex(g.dtype()) || itemsize(x.dtype()) < itemsize(g.dtype()) ? astype_if(x, g.dtype()) : x);
+      const auto r = reduction::rows(wide, a);
+      const auto none = zeros({0, r.matrix.shape()[0], r.matrix.shape()[1]}, wide.dtype(), x.device());
+      const auto rest = permute_dims(reshape(others(r.matrix, none), r.permuted), r.inverse);
+      const auto incoming = reduction::expand(g, x, a);
+      const auto slope = astype_if(incoming, wide.dtype()) * conj(rest);
+      return settled(gradient_as(slope, x.dtype()), incoming);
     });
   }
 };
@@ -123,20 +146,53 @@ struct MeanBackward : SumKernel<MeanBackward> {
   static auto gradient(auto g, auto x, auto out, const Attrs& a) {
     return grads([=, &a] {
       const double count = static_cast<double>(x.numel()) / static_cast<double>(std::max<std::int64_t>(out.numel(), 1));
-      return reduction::back(reduction::expand(g / Constant{count}, x, a), x);
+      return reduction::expand(divided(g, Constant{count}, x.dtype()), x, a);
     });
   }
 };
 
-/// Shared by max and min: equal extremes take equal parts of the gradient.
+/// The product of the other elements of each row of x, along directions: the coefficient of e1 * ... * em in the
+/// product of (x + e1 * directions[0] + ...) over all elements of the row but one. It is linear in each direction, in
+/// which -0 is nothing, and its gradients are of the same kind with one direction more, so it serves `prod` to every
+/// order.
+struct OthersBackward : BinaryKernel<OthersBackward> {
+  static constexpr OpSchema schema{.name = "others",
+                                   .types = bit(Dtype::float32) | bit(Dtype::float64) | complex_types,
+                                   .params = "x, directions",
+                                   .primitive = Primitive::others,
+                                   .saves = {0b110, 0b110},
+                                   .internal = true};
+  static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
+  static auto gradient(auto g, auto x, auto directions, auto, const Attrs&) {
+    // conj(others along conj(g)): the slope is conj(d others), as of any analytic function.
+    const auto along = [=](auto rest) {
+      return settled_over(conj(others(x, concat({rest, expand_dims(conj(numbers_of(g)), {0})}, 0))), g, -1);
+    };
+    return grads([=] { return along(directions); },
+                 [=] {
+                   const std::int64_t m = directions.shape()[0], rows = x.shape()[0], n = x.shape()[1];
+                   const auto part = [&](std::int64_t from, std::int64_t count) {
+                     return slice(directions, {from, 0, 0}, {1, 1, 1}, {count, rows, n});
+                   };
+                   auto all = part(0, 0);
+                   for (std::int64_t i = 0; i < m; ++i) {
+                     const auto rest = concat({part(0, i), part(i + 1, m - i - 1)}, 0);
+                     all = concat({all, expand_dims(along(rest), {0})}, 0);
+                   }
+                   return all;
+                 });
+  }
+};
+
+/// Shared by max and min: equal extremes take equal parts of the gradient, and the others get nothing.
 template <class Op>
 struct ExtremeKernel : ReductionKernel<Op> {
   static auto gradient(auto g, auto x, auto out, const Attrs& a) {
     return grads([=, &a] {
       const auto extreme = reduction::keep_axes(out, x, a);
       const auto chosen = (x == extreme) | (isnan(x) & isnan(extreme));
-      const auto count = astype(sum(chosen, axes(a), {}, true), x.dtype());
-      return select(chosen, reduction::expand(g, x, a) / count, 0_c);
+      const auto share = divided(reduction::keep_axes(g, x, a), sum(chosen, axes(a), {}, true), x.dtype());
+      return take_where(chosen, broadcast_to(share, to_vector(x.shape())));
     });
   }
 };
@@ -200,7 +256,7 @@ struct ArgminBackward : TestKernel<ArgminBackward> {
                                    .reduce = ReduceOp::argmin};
 };
 
-using Reductions = OpList<SumBackward, ProdBackward, MeanBackward, MaxBackward, MinBackward, AnyBackward, AllBackward,
-                          ArgmaxBackward, ArgminBackward>;
+using Reductions = OpList<SumBackward, ProdBackward, OthersBackward, MeanBackward, MaxBackward, MinBackward,
+                          AnyBackward, AllBackward, ArgmaxBackward, ArgminBackward>;
 
 }  // namespace hyalite

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "apply.h"
 #include "python/node_object.h"
 #include "tensor/location.h"
 
@@ -90,7 +91,8 @@ void FunctionNode::backward(std::span<const Tensor> grads, std::uint64_t wanted,
   const Gil gil;
   const Owned in(check(PyTuple_New(static_cast<Py_ssize_t>(grads.size()))));
   for (std::size_t k = 0; k < grads.size(); ++k) {
-    PyTuple_SET_ITEM(in.get(), static_cast<Py_ssize_t>(k), object_or_none(grads[k]));
+    PyTuple_SET_ITEM(in.get(), static_cast<Py_ssize_t>(k),
+                     object_or_none(grads[k] ? without_nothings(grads[k]) : grads[k]));
   }
   const Owned flags(check(PyTuple_New(static_cast<Py_ssize_t>(result.size()))));
   for (std::size_t i = 0; i < result.size(); ++i) {

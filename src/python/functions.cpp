@@ -363,7 +363,11 @@ std::string doc_text(const OpInfo& op) {
     s += op.schema.ulp == 0 ? "Accuracy: exact or correctly rounded.\n"
                             : "Accuracy: " + spelled(op.schema.ulp) + " ULP for float32 and float64 (SLEEF 3.5.1).\n";
   }
-  s += op.has_gradient ? "Gradient: yes, of any order.\n" : "Gradient: none.\n";
+  const auto& [first, second] = op.schema.gradient_ulp;
+  s += !op.has_gradient            ? "Gradient: none.\n"
+       : first == 0 && second == 0 ? "Gradient: yes, of any order.\n"
+                                   : "Gradient: yes, of any order; within " + spelled(first) +
+                                         " ULP, the second within " + spelled(second) + ".\n";
   s += "Raises: DtypeMismatch, DeviceMismatch, ShapeMismatch.\n";
   const SourceText source = op_source(op);
   return s + "Source: " + source.file + ":" + std::to_string(source.line) + ".";

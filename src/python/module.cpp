@@ -328,6 +328,7 @@ void bind_facts(nb::module_& m) {
     d["outputs"] = o.outputs;
     d["elementwise"] = o.elementwise >= 0;
     d["ulp"] = o.schema.ulp;
+    d["gradient_ulp"] = nb::make_tuple(o.schema.gradient_ulp[0], o.schema.gradient_ulp[1]);
     d["numpy"] = std::string(o.schema.numpy);
     d["condition"] = o.schema.condition;
     d["result"] = static_cast<int>(o.schema.result);

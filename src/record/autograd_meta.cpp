@@ -128,10 +128,7 @@ NodeRef record(const Call& call, std::span<const TensorRef> outputs, Dtype compu
   if (std::ranges::none_of(outputs, differentiable)) return {};
   NodeRef node = NodeRef::adopt(OpNode::make(call, outputs, computed).leak());
   for (std::size_t k = 0; k < outputs.size(); ++k) {
-    // An integer or boolean output has no gradient, and one whose gradient nobody reads neither.
-    if (is_differentiable(outputs[k]->dtype()) && call.op.passes_gradient(static_cast<int>(k))) {
-      set_history(*outputs[k], node, static_cast<std::uint32_t>(k));
-    }
+    if (differentiable(outputs[k])) set_history(*outputs[k], node, static_cast<std::uint32_t>(k));
   }
   return node;
 }

@@ -134,7 +134,7 @@ class Walk {
   void collect(Pending& p, const Edge& e, Tensor g) {
     p.grads.resize(static_cast<std::size_t>(e.node->outputs()));
     Tensor& slot = p.grads[e.output];
-    slot = slot ? add(slot, g) : std::move(g);
+    slot = slot ? add_gradients(slot, g) : std::move(g);
   }
 
   /// Kept until nothing can fail any more.
@@ -221,8 +221,11 @@ class Walk {
       if (!node.hooks[k] || !p.grads[k]) continue;
       const std::vector<Hook> hooks = node.hooks[k]->hooks;  // a hook may remove itself
       for (const Hook& h : hooks) {
-        const Tensor replaced = h.call(p.grads[k]);
-        if (!replaced) continue;
+        const Tensor shown = without_nothings(p.grads[k]);
+        const std::uint32_t version = shown.impl()->storage()->version();
+        Tensor replaced = h.call(shown);
+        if (!replaced && shown.impl()->storage()->version() != version) replaced = shown;  // written in place
+        if (!replaced || (replaced.impl() == shown.impl() && shown.impl()->storage()->version() == version)) continue;
         check_replacement(p.grads[k], replaced);
         p.grads[k] = replaced;
       }
@@ -239,9 +242,10 @@ class Walk {
       if (captured_[i].node.get() != &node) continue;
       captured_here = true;
       if (captured_[i].output < p.grads.size()) result_[i] = p.grads[captured_[i].output];
+      if (result_[i]) result_[i] = without_nothings(result_[i]);
     }
     if (auto* leaf = dynamic_cast<AccumulateGrad*>(&node)) {
-      if (captured_.empty() && any) arrive(*leaf, std::move(p.grads[0]));
+      if (captured_.empty() && any) arrive(*leaf, without_nothings(p.grads[0]));
       return;
     }
     const std::span<Edge> next = node.next();

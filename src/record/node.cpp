@@ -260,7 +260,7 @@ std::vector<Tensor> OpNode::leaves(std::span<const Tensor> grads, std::uint32_t 
       all[leaf] = grads[static_cast<std::size_t>(k)];
     } else if ((reads >> leaf & 1) != 0) {
       const TensorImpl& other = *(grads[0] ? grads[0] : grads[1]).impl();
-      all[leaf] = zeros(to_vector(other.shape()), other.dtype(), other.device());
+      all[leaf] = nothings(to_vector(other.shape()), other.dtype(), other.device());
     }
   };
   incoming(0, 0);
@@ -278,7 +278,7 @@ void OpNode::gradients(std::span<const Tensor> grads, std::uint64_t wanted, bool
       if (!next()[i].node || (wanted >> (i & 63) & 1) == 0) continue;
       std::vector<Tensor> all{grads[0]};
       for (const Saved& s : kept_->list) all.push_back(Tensor::share(s.tensor.get()));
-      result[i] = op_->gradient({all, &attrs}, static_cast<int>(i));
+      result[i] = op_->gradient({all, &attrs, computed_}, static_cast<int>(i));
     }
     return;
   }
@@ -291,19 +291,14 @@ void OpNode::gradients(std::span<const Tensor> grads, std::uint64_t wanted, bool
     if (r.passes_g) {
       result[i] = all[0];
     } else if (fusible && r.reads != 0) {
-      // Of an op with several outputs any gradient may be missing.
-      const auto some = std::ranges::find_if(all, [](const Tensor& t) { return static_cast<bool>(t); });
-      result[i] =
-          for_device(context(), some->device()).gradient({*op_, static_cast<int>(i), all, own_attrs, computed_});
-    }
-    if (!result[i]) {
-      result[i] = op_->gradient({all, &attrs}, static_cast<int>(i));
       const Tensor& g = (r.reads & 1) != 0 ? all[0] : all[all.size() - 1];
-      if (op_->elementwise >= 0 && r.reads > 1 && g) {
-        result[i] = settle(result[i], g.dtype() == result[i].dtype() ? g : astype(g, result[i].dtype()));
-      }
+      const bool from_nothings = has_nothings(g), any = from_nothings || r.makes_nothing;
+      result[i] = for_device(context(), g.device())
+                      .gradient({*op_, static_cast<int>(i), all, own_attrs, computed_, from_nothings, any});
+      if (result[i] && any) result[i] = with_nothings(result[i]);
     }
-    if ((real_operands_ >> i & 1) != 0 && is_complex(result[i].dtype())) result[i] = real(result[i]);
+    if (!result[i]) result[i] = op_->gradient({all, &attrs, computed_}, static_cast<int>(i));
+    if ((real_operands_ >> i & 1) != 0) result[i] = gradient_as(result[i], real_part(result[i].dtype()));
     if (kept_ != nullptr && kept_->reduce_to[i]) result[i] = sum_to_shape(result[i], kept_->reduce_to[i]->shape());
   }
 }
@@ -358,11 +353,11 @@ void ViewWriteNode::backward(std::span<const Tensor> grads, std::uint64_t wanted
     if ((target_operands_ >> i & 1) == 0) {
       result[1 + i] = operands[i];
     } else if (operands[i]) {
-      through = through ? add(through, operands[i]) : operands[i];
+      through = through ? add_gradients(through, operands[i]) : operands[i];
     }
   }
   if (!base_wanted) return;
-  if (!through) through = zeros(view_shape_, inside.dtype(), inside.device());
+  if (!through) through = nothings(view_shape_, inside.dtype(), inside.device());
   // A reshape in the chain is a view only of a base that lies in memory as the written one did.
   const Tensor base = order_.empty() ? grads[0] : permute_dims(grads[0], order_);
   const Tensor written = write_view(base, through, from_memory_);

@@ -60,6 +60,7 @@ class TensorImpl {
 
   AutogradMeta* autograd = nullptr;  ///< null unless it requires a gradient or a hook hangs on it
   bool requires_grad = false;        ///< kept in step with `autograd` by record/
+  bool nothings = false;             ///< a gradient that may be nothing somewhere (apply.h)
   void* wrapper = nullptr;           ///< the front end's object, held weakly
 
  private:

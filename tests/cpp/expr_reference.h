@@ -229,6 +229,8 @@ class Evaluator {
         return {std::conj(x), a.error};
       case ExprOp::real:
         return {x.real(), a.error};
+      case ExprOp::imaginary:
+        return {{0, x.imag()}, a.error};
       case ExprOp::add:
         return {x + y, a.error + b.error};
       case ExprOp::subtract:
@@ -333,6 +335,12 @@ class Evaluator {
       case ExprOp::isnan:
         // A bound is known only of numbers, and of infinities that all give.
         return {std::isnan(x.real()) || std::isnan(x.imag()) ? 1 : 0, std::isfinite(a.error) ? 0 : unknown};
+      case ExprOp::isinf:
+        return {std::isinf(x.real()) || std::isinf(x.imag()) ? 1 : 0, certain ? 0 : unknown};
+      case ExprOp::isfinite:
+        return {finite(x) ? 1 : 0, certain ? 0 : unknown};
+      case ExprOp::invert:
+        return {x == Value(0) ? 1 : 0, a.error};
       default:
         break;
     }

@@ -327,11 +327,13 @@ struct Op {
   OpSchema schema;
   int index, arity, outputs;
   std::vector<double> attributes;
+  std::vector<GradientReads> reads;
 };
 
 template <class O>
 Op described() {
-  Op op{O::schema.name, O::schema, IndexIn<O, Elementwise>::value, O::arity, O::outputs, {}};
+  Op op{O::schema.name, O::schema, IndexIn<O, Elementwise>::value, O::arity, O::outputs, {}, {}};
+  for (const GradientReads& r : gradient_reads<O>()) op.reads.push_back(r);
   if constexpr (HasAttr<O>) {
     const auto defaults = std::bit_cast<std::array<double, attr_count<O>>>(typename O::template Attr<double>{});
     op.attributes.assign(defaults.begin(), defaults.end());
@@ -353,6 +355,7 @@ struct Case {
   int operand;  ///< of which it is the gradient, or forward_kernel
   ExprKernel kernel;
   int real_operand = -1;  ///< the operand that is real beside a complex one
+  bool nothings = false;  ///< the incoming gradient may be nothing somewhere
 
   bool all(bool (*test)(const ExprNode&)) const {
     for (const Expr& r : kernel.results) {
@@ -366,6 +369,10 @@ struct Case {
   /// Has a quotient of complex values.
   bool divides() const {
     return !all([](const ExprNode& n) { return n.op != ExprOp::divide || !is_complex(n.in[1]->dtype); });
+  }
+  /// Has a power of complex values.
+  bool powers() const {
+    return !all([](const ExprNode& n) { return n.op != ExprOp::power || !is_complex(n.dtype); });
   }
   /// Only moves values and signs: NaN keeps its bits.
   bool moves() const {
@@ -389,6 +396,8 @@ class OpenclKernels : public testing::TestWithParam<Dtype> {
       const int gradients = is_differentiable(dtype_) ? op.arity : 0;
       for (int i = forward_kernel; i < gradients; ++i) {
         if (auto k = elementwise_kernel(op.name, dtype_, i)) cases_.push_back({op, i, *std::move(k)});
+        if (i == forward_kernel || op.reads[i].passes_g || op.reads[i].reads == 0) continue;
+        cases_.push_back({op, i, *elementwise_kernel(op.name, dtype_, i, true), -1, true});
       }
       for (int i = 0; op.schema.real_with_complex && is_complex(dtype_) && i < op.arity; ++i) {
         cases_.push_back({op, forward_kernel, real_operand_kernel(op.name, dtype_, i), i});
@@ -456,7 +465,13 @@ class OpenclKernels : public testing::TestWithParam<Dtype> {
       std::vector<Column*> to;
       for (std::size_t i = c.operand == forward_kernel ? 1 : 0; i < leaves.size(); ++i) in.push_back(&leaves[i]);
       for (Column& column : out) to.push_back(&column);
-      on_cpu(f, in, to, c.op.attributes);
+      std::vector<double> attributes = c.op.attributes;
+      if (c.operand != forward_kernel) {
+        const double tiny = dtype_ == Dtype::float16 ? 0x1p-25 : dtype_ == Dtype::bfloat16 ? 0x1p-134 : 0;
+        attributes.push_back(c.nothings || c.op.reads[c.operand].makes_nothing ? tiny : -1);
+        attributes.push_back(c.nothings ? 1 : 0);
+      }
+      on_cpu(f, in, to, attributes);
     } else if (const ExprNode* n = core(c.kernel.results[0].node()); n->op == ExprOp::constant) {
       EXPECT_EQ(n->value, 0) << "a gradient that is a constant other than zero has a kernel";
     } else {
@@ -546,6 +561,12 @@ struct Definition {
 };
 constexpr Definition definitions[] = {{"gelu", gelu}, {"sigmoid", sigmoid}};
 
+/// One part is the same infinity, and the other a number, of which a sum of products may have cancelled most.
+bool number_beside_infinity(Value a, Value b) {
+  if (std::isinf(a.real())) return a.real() == b.real() && std::isfinite(a.imag()) && std::isfinite(b.imag());
+  return std::isinf(a.imag()) && a.imag() == b.imag() && std::isfinite(a.real()) && std::isfinite(b.real());
+}
+
 /// Why two results that may differ a little differ too much, or empty.
 std::string disagreement(const Case& c, Value device, Value cpu, const Bounded& bound, Dtype result, Dtype dtype) {
   if (!reference::finite(cpu) || !reference::finite(device)) {
@@ -553,6 +574,7 @@ std::string disagreement(const Case& c, Value device, Value cpu, const Bounded& 
     // where a subnormal divisor should give infinity; long double's is not.
     const bool agree = same_special(device, cpu, dtype) ||
                        (is_complex(dtype) && same_special(device, bound.value, dtype)) ||
+                       (is_complex(dtype) && number_beside_infinity(device, cpu)) ||
                        (c.divides() && infinite(device) && (infinite(cpu) || infinite(bound.value)));
     return agree ? "" : "another special value";
   }
@@ -566,7 +588,7 @@ Worst OpenclKernels::compare(const Case& c, const std::vector<const Column*>& in
   Worst worst;
   const bool has_ulp = c.operand == forward_kernel && computed_in(dtype_) == dtype_;
   // b log a may have no correct digit in a power of complex numbers; where it has, the result does.
-  const bool may_be_hopeless = has_ulp && is_complex(dtype_) && c.op.schema.check == Check::integer_exponent;
+  const bool may_be_hopeless = has_ulp && c.powers();
   int wrong = 0;
   for (std::size_t i = 0; i < count && wrong < 3; ++i) {
     auto argument = [&](int index) -> Value {
@@ -628,9 +650,13 @@ TEST_P(OpenclKernels, AgreeWithTheCpu) {
       }
       ++inexact;
       const Worst worst = compare(c, inputs, outputs[k], cpu[k], c.kernel.results[k]);
-      EXPECT_LT(worst.skipped, count / 2) << c.kernel.signature.name << ": too few comparisons are certain";
+      // Of powers of powers, which only gradients of gradients are, most leave the range.
+      const std::size_t uncertain = c.op.name == "pow_term" ? count / 8 * 7 : count / 2;
+      EXPECT_LT(worst.skipped, uncertain) << c.kernel.signature.name << ": too few comparisons are certain";
       // Of complex values the norm of the error counts, for which an op declares no number of its own.
-      const double declared = is_complex(dtype_) ? reference::complex_ulp : c.op.schema.ulp;
+      // The parts of gradients are of several steps each.
+      const double complex_ulp = c.op.schema.internal ? 2 * reference::complex_ulp : reference::complex_ulp;
+      const double declared = is_complex(dtype_) ? complex_ulp : c.op.schema.ulp;
       EXPECT_LE(worst.device, declared) << c.kernel.signature.name << "; the CPU's worst is " << worst.cpu << " ULP";
       if (std::getenv("HYALITE_SHOW_ULP") != nullptr) {
         std::printf("%-40s declared %4.1f  device %8.3f  CPU %8.3f  skipped %zu\n", c.kernel.signature.name.c_str(),

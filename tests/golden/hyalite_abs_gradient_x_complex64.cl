@@ -30,12 +30,8 @@ static inline double2 hl_widen_complex64(float2 z) { return (double2)((double)z.
 
 static inline float2 hl_sign_complex64(float2 z) { return hl_narrow_complex64(hl_sign_complex128(hl_widen_complex64(z))); }
 
-static inline bool hl_isnan_complex64(float2 z) { return isnan(z.x) || isnan(z.y); }
-
 __kernel void hyalite_abs_gradient_x_complex64(long n, __global const float* g, __global const float2* x, __global float2* grad_x) {
   for (long i = get_global_id(0); i < n; i += get_global_size(0)) {
-    const float t0 = g[i];
-    const float2 t1 = hl_multiply_real_complex64(hl_sign_complex64(x[i]), t0);
-    grad_x[i] = ((t0 == 0x0p+0f) & hl_isnan_complex64(t1)) ? (float2)(0x0p+0f, 0x0p+0f) : t1;
+    grad_x[i] = hl_multiply_real_complex64(hl_sign_complex64(x[i]), g[i]);
   }
 }

@@ -27,13 +27,9 @@ static __device__ inline double2 hl_widen_complex64(float2 z) { return make_doub
 
 static __device__ inline float2 hl_sign_complex64(float2 z) { return hl_narrow_complex64(hl_sign_complex128(hl_widen_complex64(z))); }
 
-static __device__ inline bool hl_isnan_complex64(float2 z) { return isnan(z.x) || isnan(z.y); }
-
 extern "C" __global__ void hyalite_abs_gradient_x_complex64(long long n, const float* g, const float2* x, float2* grad_x) {
   const long long step = (long long)gridDim.x * blockDim.x;
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-    const float t0 = g[i];
-    const float2 t1 = hl_multiply_real_complex64(hl_sign_complex64(x[i]), t0);
-    grad_x[i] = ((t0 == 0x0p+0f) & hl_isnan_complex64(t1)) ? make_float2(0x0p+0f, 0x0p+0f) : t1;
+    grad_x[i] = hl_multiply_real_complex64(hl_sign_complex64(x[i]), g[i]);
   }
 }

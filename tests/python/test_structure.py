@@ -239,12 +239,18 @@ FUSED = re.compile(r"\b(fused_multiply_add|floor_divide|remainder)\(")
 def fused_on_purpose():
     """Patterns of the demangled kernels whose formula, or gradient, asks for a fused multiply-add."""
     asked = [r"\b(?:remainder|floor_divide|fused_multiply_add)<"]  # the primitives themselves, in vec.h
+    ops = []
     for header in sorted((SRC / "ops").glob("*.h")):
         for op, body in re.findall(r"^struct (\w+Backward) .*?\{\n(.*?)^\};", header.read_text(), re.M | re.S):
-            formula, _, gradient = without_comments(body).partition(" gradient(")
-            for kernel, text in (("forward", formula), ("gradient", gradient)):
-                if FUSED.search(text):
-                    asked.append(rf"\b{kernel}<hyalite::{op}\b")
+            name = re.search(r'\.name = "(\w+)"', body)
+            ops.append((op, name and name[1], *without_comments(body).partition(" gradient(")[::2]))
+    # The gradients of others are written with some ops, whose formulas are part of them.
+    parts = [rf"\b{name}\(" for _, name, formula, _ in ops if name and FUSED.search(formula)]
+    fused = re.compile("|".join([FUSED.pattern, *parts]))
+    for op, _, formula, gradient in ops:
+        for kernel, text in (("forward", formula), ("gradient", gradient)):
+            if fused.search(text):
+                asked.append(rf"\b{kernel}<hyalite::{op}\b")
     return re.compile("|".join(asked))
 
 
@@ -341,6 +347,7 @@ OP_NAMES_ELSEWHERE = {
     "python/members.cpp": ({"real", "imag", "contiguous"}, "properties and a method of Tensor"),
     "python/slots.cpp": ({"abs", "add", "divmod", "matmul", "pow"}, "Python's names of its slots, by Slot"),
     "python/node_object.cpp": ({"where"}, "property of a node: its line"),
+    "python/others.cpp": ({"numbers"}, "a module of Python's"),
     "python/explain_bindings.cpp": ({"where"}, "key of the record: a line"),
     "explain/json.cpp": ({"where"}, "key of the record: a line"),
     "tensor/pool.cpp": ({"max"}, "the text of a cgroup's limit"),

@@ -154,6 +154,9 @@ inline Expr unary(ExprOp op, Expr a) {
     case ExprOp::real:
       if (k != Kind::complex) return a;
       break;
+    case ExprOp::imaginary:
+      if (k != Kind::complex) return Expr::constant(0, a.dtype());
+      break;
     case ExprOp::floor:
     case ExprOp::ceil:
     case ExprOp::trunc:
@@ -183,12 +186,16 @@ HYALITE_FUNCTIONS(HYALITE_EXPR_FUNCTION)
 HYALITE_EXACT_UNARY(HYALITE_EXPR_UNARY)
 HYALITE_EXACT_BINARY(HYALITE_EXPR_BINARY)
 HYALITE_COMPLEX_UNARY(HYALITE_EXPR_UNARY)
-HYALITE_EXPR_BINARY(power)
 #undef HYALITE_EXPR_UNARY
 #undef HYALITE_EXPR_BINARY
 #undef HYALITE_EXPR_FUNCTION
 #undef HYALITE_EXPR_FUNCTION_1
 #undef HYALITE_EXPR_FUNCTION_2
+
+/// An exponent may be real beside a complex base.
+inline Expr power(Expr a, Expr b) {
+  return binary(ExprOp::power, a, a.dtype() == b.dtype() ? b : Expr::constant(0, a.dtype()) + b);
+}
 
 /// a * b + c, rounded once.
 template <class A, class B, class C>
@@ -216,5 +223,17 @@ requires Exprs<A, B> Expr select(Expr condition, A a, B b) {
   assert(condition.dtype() == Dtype::boolean && x.dtype() == y.dtype());
   return Expr(ExprOp::select, x.dtype(), condition, x, y);
 }
+
+inline Expr select(Expr condition, Nothing, Expr b) {
+  return Expr(ExprOp::select, b.dtype(), condition, -Expr::constant(0, b.dtype()), b);
+}
+
+/// What a formula is for reals, or for complex numbers.
+inline Expr by_kind(Expr x, auto of_reals, auto of_complex) {
+  return is_complex(x.dtype()) ? of_complex() : of_reals();
+}
+
+/// Where a gradient is nothing: -0, for its real part if it is complex.
+inline Expr is_nothing(Expr x) { return (x == 0_c) & (copysign(1_c, real(x)) < 0_c); }
 
 }  // namespace hyalite

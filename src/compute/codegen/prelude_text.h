@@ -136,6 +136,7 @@ inline constexpr Helper complex_helpers[] = {
      "@F @T hl_negative_@D(@T z) { return @C(hl_negative_@P(z.x), hl_negative_@P(z.y)); }\n"},
     {"conj", complex_types, "@F @T hl_conj_@D(@T z) { return @C(z.x, hl_negative_@P(z.y)); }\n"},
     {"real", complex_types, "@F @R hl_real_@D(@T z) { return z.x; }\n"},
+    {"imaginary", complex_types, "@F @T hl_imaginary_@D(@T z) { return @C(0, z.y); }\n"},
     {"add_real", complex_types, "@F @T hl_add_real_@D(@T z, @R r) { return @C(z.x + r, z.y); }\n"},
     {"subtract_real", complex_types, "@F @T hl_subtract_real_@D(@T z, @R r) { return @C(z.x - r, z.y); }\n"},
     {"real_subtract", complex_types,

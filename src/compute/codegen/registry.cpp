@@ -91,8 +91,22 @@ std::vector<Expr> operands(Builder& kernel, const Shape& op, Dtype dtype, int re
   return x;
 }
 
-/// A gradient of zero stays zero where it met an infinite or undefined slope, as in the CPU's kernels.
-Expr settled(Expr slope, Expr g) { return select((g == 0_c) & isnan(slope), 0_c, slope); }
+/// A gradient whose zeros are +0, also when it is stored as `out`, as in the CPU's kernels.
+Expr number(Expr x, Dtype out) {
+  if (computed_in(out) == out) return x + 0_c;
+  return select(abs(x) <= Constant{out == Dtype::float16 ? 0x1p-25 : 0x1p-134}, 0_c, x);
+}
+
+/// The gradient as it is stored: nothing where it is not taken, and where what came in may be nothing.
+template <class V>
+Expr finished(const V& value, Dtype out, const Expr* nothings) {
+  if constexpr (is_taken<V>) {
+    const Expr taken = nothings == nullptr ? value.where : value.where & !is_nothing(*nothings);
+    return select(!taken, nothing, number(value.value, out));
+  } else {
+    return nothings == nullptr ? value : select(is_nothing(*nothings), nothing, number(value, out));
+  }
+}
 
 /// All leaves of a gradient. One that is not read is no argument; formulas may still pass it on.
 std::vector<Expr> gradient_leaves(Builder& kernel, const Shape& op, Dtype dtype, std::uint32_t reads) {
@@ -137,12 +151,12 @@ ExprKernel build_forward(Dtype dtype, int real_operand) {
 }
 
 template <class Op>
-std::optional<ExprKernel> build(Dtype dtype, int gradient_operand, int real_operand) {
+std::optional<ExprKernel> build(Dtype dtype, int gradient_operand, int real_operand, bool nothings) {
   if (gradient_operand == forward_kernel) return build_forward<Op>(dtype, real_operand);
   const Shape& op = shape_of<Op>;
   static constexpr auto reads = gradient_reads<Op>();
   const std::string operand = operand_name(op, gradient_operand);
-  Builder kernel(op, dtype, "_gradient_" + operand);
+  Builder kernel(op, dtype, (nothings ? "_settled_gradient_" : "_gradient_") + operand);
   const GradientReads read = reads[static_cast<std::size_t>(gradient_operand)];
   const auto leaves = gradient_leaves(kernel, op, dtype, read.reads);
   const Dtype out = operand_dtype(op, gradient_operand, dtype);
@@ -153,11 +167,11 @@ std::optional<ExprKernel> build(Dtype dtype, int gradient_operand, int real_oper
       if constexpr (!std::is_same_v<std::decay_t<decltype(gradient)>, None>) {
         if (operand_number != gradient_operand) return;
         exists = true;
-        if constexpr (std::is_same_v<decltype(gradient()), Expr>) {
-          const Expr& g = (read.reads & 1) != 0 ? leaves.front() : leaves.back();
-          kernel.result("grad_" + operand, out, read.passes_g ? gradient() : settled(gradient(), g));
-        } else {
+        if constexpr (std::is_same_v<decltype(gradient()), Constant>) {
           kernel.result("grad_" + operand, out, gradient());
+        } else {
+          const Expr& g = (read.reads & 1) != 0 ? leaves.front() : leaves.back();
+          kernel.result("grad_" + operand, out, finished(gradient(), out, nothings && !read.passes_g ? &g : nullptr));
         }
       }
     };
@@ -172,7 +186,7 @@ struct Entry {
   DtypeSet types;
   int arity;
   bool real_with_complex;
-  std::optional<ExprKernel> (*build)(Dtype, int gradient_operand, int real_operand);
+  std::optional<ExprKernel> (*build)(Dtype, int gradient_operand, int real_operand, bool nothings);
 };
 
 const Entry& find(std::string_view op) {
@@ -203,7 +217,7 @@ ExprKernel existing_kernel(std::string_view op, Dtype dtype, int gradient_operan
 
 }  // namespace
 
-std::optional<ExprKernel> elementwise_kernel(std::string_view op, Dtype dtype, int gradient_operand) {
+std::optional<ExprKernel> elementwise_kernel(std::string_view op, Dtype dtype, int gradient_operand, bool nothings) {
   const Entry& entry = find(op);
   const bool gradient = gradient_operand != forward_kernel;
   check_operand(entry, forward_kernel, gradient_operand);
@@ -211,7 +225,7 @@ std::optional<ExprKernel> elementwise_kernel(std::string_view op, Dtype dtype, i
     throw DtypeMismatch("generated_source(): " + std::string(op) + (gradient ? " has no gradient of " : " has no ") +
                         std::string(name(dtype)));
   }
-  return entry.build(dtype, gradient_operand, -1);
+  return entry.build(dtype, gradient_operand, -1, nothings);
 }
 
 ExprKernel real_operand_kernel(std::string_view op, Dtype dtype, int real_operand) {
@@ -221,7 +235,7 @@ ExprKernel real_operand_kernel(std::string_view op, Dtype dtype, int real_operan
     throw DtypeMismatch("generated_source(): " + std::string(op) + " of " + std::string(name(dtype)) +
                         " takes no real operand");
   }
-  return *entry.build(dtype, forward_kernel, real_operand);
+  return *entry.build(dtype, forward_kernel, real_operand, false);
 }
 
 std::string generated_source(std::string_view op, Dtype dtype, Language language, int gradient_operand) {

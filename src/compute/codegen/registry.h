@@ -13,10 +13,12 @@ namespace hyalite {
 inline constexpr int forward_kernel = -1;
 
 /// The kernel of an op for operands of a dtype, or of the gradient for one operand; none where the gradient is `none`.
-/// A forward kernel takes every operand, a gradient only the leaves that mark.h says it reads.
+/// A forward kernel takes every operand, a gradient only the leaves that mark.h says it reads. With `nothings` the
+/// incoming gradient may be nothing somewhere, and so is the result there (docs/decisions/0011).
 /// Throws ValueError for an unknown op or operand, and DtypeMismatch for a dtype the op or a gradient has no meaning
 /// for.
-std::optional<ExprKernel> elementwise_kernel(std::string_view op, Dtype dtype, int gradient_operand = forward_kernel);
+std::optional<ExprKernel> elementwise_kernel(std::string_view op, Dtype dtype, int gradient_operand = forward_kernel,
+                                             bool nothings = false);
 
 /// The kernel of an op on a complex dtype of which one operand is real, of the type of the components. Throws
 /// ValueError for an unknown op or operand, and DtypeMismatch where the op or the dtype does not allow it.

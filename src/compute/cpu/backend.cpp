@@ -11,6 +11,7 @@
 #include "compute/cpu/gemm.h"
 #include "compute/cpu/indexing.h"
 #include "compute/cpu/loops.h"
+#include "compute/cpu/others.h"
 #include "compute/cpu/threads.h"
 
 namespace hyalite::cpu {
@@ -153,6 +154,8 @@ class CpuBackend final : public Backend {
         return timed(v, rec, [&](TensorImpl& out) { matmul(v.call().x(0), v.call().x(1), out); });
       case Primitive::concat:
         return timed(v, rec, [&](TensorImpl& out) { concat(v.call(), out); });
+      case Primitive::others:
+        return timed(v, rec, [&](TensorImpl& out) { others(v.call().x(0), v.call().x(1), out); });
       case Primitive::take:
         return timed(v, rec,
                      [&](TensorImpl& out) { take(v.call().x(0), v.call().x(1), integer(*v.call().attrs, 0), out); });
@@ -189,7 +192,8 @@ class CpuBackend final : public Backend {
     TensorRef out = TensorImpl::empty(q.dtype, shape, like->device());
     ByteStrides out_strides;
     const LoopOperand to = operand(*out, shape, out_strides);
-    const AttrDoubles attr(q.attrs);
+    AttrDoubles attr(q.attrs);
+    attr.append({q.numbers_and_nothings ? least_number(q.dtype) : -1.0, q.from_nothings ? 1.0 : 0.0});
     run({.kernel = fn,
          .attr = attr.data(),
          .shape = shape,
@@ -221,14 +225,23 @@ class CpuBackend final : public Backend {
     explicit AttrDoubles(const Attrs* attrs) {
       if (attrs == nullptr) return;
       for (std::size_t i = 0; i < attrs->size() && i < values_.size(); ++i) {
-        if (const double* d = std::get_if<double>(&(*attrs)[i])) values_[i] = *d;
+        if (const double* d = std::get_if<double>(&(*attrs)[i])) values_[count_++] = *d;
       }
+    }
+    void append(std::initializer_list<double> more) {
+      for (const double d : more) values_[count_++] = d;
     }
     const double* data() const { return values_.data(); }
 
    private:
     std::array<double, 4> values_{};
+    std::size_t count_ = 0;
   };
+
+  /// The largest number that becomes 0 when it is stored as `dtype`.
+  static double least_number(Dtype dtype) {
+    return dtype == Dtype::float16 ? 0x1p-25 : dtype == Dtype::bfloat16 ? 0x1p-134 : 0;
+  }
 
   /// Tensors of one shape, contiguous and small, without attributes: a block from the pool and one plain call.
   static bool quick(const Validated& v, Outputs& o) {

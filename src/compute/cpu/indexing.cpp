@@ -84,7 +84,9 @@ void scatter_add(const TensorImpl& x, const TensorImpl& indices, std::int64_t ax
   const TensorRef source = dense(x, dtype);
   const TensorRef sum = half ? TensorImpl::empty(dtype, out.shape()) : TensorRef::share(&out);
   if (sum->numel() == 0) return;
-  std::memset(sum->data(), 0, static_cast<std::size_t>(sum->nbytes()));
+  alignas(16) std::byte nothing[16] = {};
+  encode_scalar(Scalar(std::complex<double>(-0.0, -0.0)), dtype, nothing);
+  backend().fill(*sum, nothing);
   const Pieces p = pieces(out.shape(), axis);
   const std::int64_t bytes = p.inner * static_cast<std::int64_t>(itemsize(dtype));
   const ElementwiseFn add =

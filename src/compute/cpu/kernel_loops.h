@@ -126,22 +126,36 @@ struct GradientLeaf<Op, T, I, true> {
   using Type = Operand<Op, T, I - 1>;
 };
 
-/// A gradient of zero stays zero where it met an infinite or undefined slope (SettleBackward says the same of tensors).
-template <class V>
-V settled(V slope, auto g) {
-  return select((g == Constant{0}) & isnan(slope), Constant{0}, slope);
+/// A gradient whose zeros are +0, so that none of them is taken for nothing. What is not above `tiny` rounds to zero
+/// where it is stored; a tiny below 0 leaves all as it is.
+template <RealFloat R>
+Vec<R> number(Vec<R> x, Vec<R> tiny) {
+  return select(abs(x) <= tiny, Constant{0}, x);
+}
+template <class R>
+Vec<Complex<R>> number(Vec<Complex<R>> z, Vec<R> tiny) {
+  return {number(z.re, tiny), z.im};
 }
 
-/// The gradient for operand N, as one pass over the leaves it reads.
+/// The gradient for operand N, as one pass over the leaves it reads. After the op's attributes come `tiny`, and whether
+/// the incoming gradient may be nothing somewhere: so is the result there, whatever the slope (docs/decisions/0011).
 template <class Op, class T, int N>
 void gradient(const void* const* in, void* const* out, std::size_t n, const double* attr, bool stream) {
+  using R = typename LaneOf<T>::Type;
+  const Vec<R> tiny = Constant{attr[attr_count<Op>]};
+  const Mask<R> may_be_nothing = Vec<R>(Constant{attr[attr_count<Op> + 1]}) != Vec<R>(Constant{0});
   constexpr std::uint32_t reads = gradient_reads<Op>()[N].reads;
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     with_attributes<Op, T>(attr, [&](auto... a) {
       auto body = [&](auto... x) {
         const auto leaves = std::make_tuple(x...);
         const auto slope = std::get<N>(gradients_over<Op>([&](auto i) { return std::get<i>(leaves); }, a...))();
-        return settled<Vec<T>>(slope, std::get < (reads & 1) != 0 ? 0 : leaf_count<Op> - 1 > (leaves));
+        const auto none = is_nothing(std::get < (reads & 1) != 0 ? 0 : leaf_count<Op> - 1 > (leaves)) & may_be_nothing;
+        if constexpr (is_taken<std::decay_t<decltype(slope)>>) {
+          return select(none | !slope.where, nothing, number(Vec<T>(slope.value), tiny));
+        } else {
+          return select(none, nothing, number(Vec<T>(slope), tiny));
+        }
       };
       loop<T, Vec<T>, reads>(in, out, n, stream, body, Leaves<typename GradientLeaf<Op, T, I>::Type...>());
     });

@@ -273,6 +273,10 @@ template <class M, AnyVec V>
 V select(M m, Constant a, V b) {
   return select(m, V(a), b);
 }
+template <class M, AnyVec V>
+V select(M m, Nothing, V b) {
+  return select(m, -V(Constant{0}), b);
+}
 
 // ----------------------------------------------------------------------------------------------- exact primitives
 
@@ -364,6 +368,21 @@ Vec<T> conj(Vec<T> x) {
 template <class T>
 Vec<T> real(Vec<T> x) {
   return x;
+}
+template <class T>
+Vec<T> imaginary(Vec<T>) {
+  return Constant{0};
+}
+/// What a formula is for reals, or for complex numbers.
+template <class T>
+auto by_kind(Vec<T>, auto of_reals, auto) {
+  return of_reals();
+}
+/// Where a gradient is nothing: -0.
+template <RealFloat T>
+Mask<T> is_nothing(Vec<T> x) {
+  using I = Tag<hwy::MakeSigned<T>>;
+  return {hn::RebindMask(Tag<T>(), hn::Eq(hn::BitCast(I(), x.v), hn::BitCast(I(), hn::SignBit(Tag<T>()))))};
 }
 
 /// a * b + c rounded once, on every instruction set.

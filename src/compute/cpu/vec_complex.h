@@ -117,6 +117,19 @@ Vec<R> real(Vec<Complex<R>> z) {
   return z.re;
 }
 template <class R>
+Vec<Complex<R>> imaginary(Vec<Complex<R>> z) {
+  return {Constant{0}, z.im};
+}
+template <class R>
+auto by_kind(Vec<Complex<R>>, auto, auto of_complex) {
+  return of_complex();
+}
+/// Numbers have no -0 for a real part where the imaginary one is 0.
+template <class R>
+Mask<R> is_nothing(Vec<Complex<R>> z) {
+  return is_nothing(z.re) & (z.im == Constant{0});
+}
+template <class R>
 Vec<R> abs(Vec<Complex<R>> z) {
   return hypot(z.re, z.im);
 }
