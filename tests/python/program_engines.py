@@ -177,6 +177,12 @@ NAMED = [
     ("the root does not require grad", "backward", "a view made in no_grad is a constant; PyTorch calls it a leaf"),
     ("does not require grad", "register_hook", "a view made in no_grad is a constant; PyTorch calls it a leaf"),
     ("MatmulBackward saved", "backward", "PyTorch multiplies, and keeps, a copy of an expanded operand"),
+    ("DivmodBackward saved its output", "backward", "divmod keeps its quotient, which PyTorch's remainder makes again"),
+    (
+        "SignBackward saved x",
+        "backward",
+        "one formula for real and complex numbers, and the complex one reads the operand",
+    ),
     (
         "(Reciprocal|Sqrt|Exp|Expm1|Tanh|Sigmoid|Softmax|LogSoftmax)Backward saved x",
         "backward",

@@ -235,6 +235,46 @@ def test_case_055_nothing_comes_from_what_was_not_chosen(name, guard, dtype):
             assert x.grad is None or x.grad.tolist() == [0.0] * shape[0], (point, shape)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_case_059_products_with_zeros_have_exact_derivatives(seed):
+    """Small integers in float64, so that every product of the others is exact; two orders, axes and layouts."""
+    r = np.random.default_rng(seed)
+    shape = [(5,), (3, 4), (2, 3, 4)][seed % 3]
+    data = r.integers(-3, 4, shape).astype(np.float64)
+    data[r.random(shape) < 0.35] = 0
+    for axis in (None, *range(len(shape))):
+        x = hl.tensor(data, dtype=hl.float64, requires_grad=True)
+        weights = r.integers(-2, 3, np.prod(data, axis=axis).shape).astype(np.float64)
+        probe = r.integers(-2, 3, shape).astype(np.float64)
+
+        def value(d, axis=axis, weights=weights):
+            return np.sum(np.prod(d, axis=axis) * weights)
+
+        hl.sum(hl.prod(laid_out(x, r), axis=axis) * hl.asarray(weights)).backward(create_graph=True)
+        g, x.grad = x.grad, None
+        # The product is linear in each element, so a difference of one is its exact slope.
+        want, second = np.zeros(shape), np.zeros(shape)
+
+        def slopes(d):
+            out = np.zeros(shape)
+            for i in np.ndindex(*shape):
+                up, down = d.copy(), d.copy()
+                up[i], down[i] = 1, 0
+                out[i] = value(up) - value(down)
+            return out
+
+        want = slopes(data)
+        assert np.array_equal(g.detach().numpy(), want)
+        if g.requires_grad:
+            hl.sum(g * hl.asarray(probe)).backward()
+        for i in np.ndindex(*shape):
+            up, down = data.copy(), data.copy()
+            up[i], down[i] = 1, 0
+            second[i] = np.sum((slopes(up) - slopes(down)) * probe)
+        got = np.zeros(shape) if x.grad is None else x.grad.numpy()
+        assert np.array_equal(got, second), axis
+
+
 DIFFERENTIABLE = [
     name for name, f in FACTS.items()
     if f["has_gradient"] and f["elementwise"] and f["outputs"] == 1 and name not in ("astype", "clip", "where", "conj")
