@@ -76,16 +76,55 @@ def callgrind_instructions(setup, statement, n=2000, env=None):
     return (many - few) / n
 
 
-def _instructions(valgrind, program, count, environment):
+def _callgrind(valgrind, program, count, environment):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "callgrind.out"
         tool = [valgrind, "--tool=callgrind", f"--callgrind-out-file={out}", "--quiet", "--error-exitcode=99"]
         # The argument has the same width in both runs: the stack's alignment depends on it.
         _run([*tool, *_python(program), f"{count:012d}"], environment)
-        found = re.findall(r"^(?:summary|totals):\s*(\d+)", out.read_text(), re.MULTILINE)
+        return out.read_text()
+
+
+def _instructions(valgrind, program, count, environment):
+    found = re.findall(r"^(?:summary|totals):\s*(\d+)", _callgrind(valgrind, program, count, environment), re.MULTILINE)
     if not found:
         raise CannotCount("callgrind wrote no total")
     return int(found[-1])
+
+
+def callgrind_functions(program, n=200, env=None):
+    """By function: calls and instructions of its own, for one more repetition of what the program does.
+
+    `program` is Python source; it reads the number of repetitions from `sys.argv[1]`.
+    """
+    valgrind = shutil.which("valgrind")
+    if not valgrind:
+        raise CannotCount("valgrind is not on PATH")
+    environment = _environment(env)
+    _run([*_python(program), "1"], environment)
+    few, many = (_functions(_callgrind(valgrind, program, count, environment)) for count in (n, 2 * n))
+    one_more = {f: tuple((b - a) / n for a, b in zip(few.get(f, (0, 0)), many[f], strict=True)) for f in many}
+    return {f: found for f, found in one_more.items() if any(found)}
+
+
+def _functions(text):
+    """Calls and own instructions by function, out of callgrind's file: its manual, section "File Format"."""
+    names, calls, own = {}, {}, {}
+    current = called = None
+    skip = False
+    for line in text.splitlines():
+        if match := re.match(r"(c?fn)=\((\d+)\)(?: (.*))?", line):
+            kind, number, name = match.groups()
+            name = names.setdefault(number, name)
+            current, called = (name, called) if kind == "fn" else (current, name)
+        elif line.startswith("calls="):
+            calls[called] = calls.get(called, 0) + int(line[6:].split()[0])
+            skip = True  # the next line is what the call cost in all
+        elif current and re.match(r"[+*\d-]", line):
+            if not skip:
+                own[current] = own.get(current, 0) + int(line.split()[1])
+            skip = False
+    return {name: (calls.get(name, 0), own.get(name, 0)) for name in {*calls, *own}}
 
 
 def malloc_calls(setup, statement, n=1000, python_objects=False, env=None):

@@ -24,6 +24,7 @@ TensorRef make_view(const Call& c, const Validated& v) {
   ViewSpec spec;
   if (!c.op.view(c, spec)) {
     const Tensor dense = contiguous(Tensor::share(&x));
+    if (Recorder* r = active_recorder(context())) r->copied(dense.impl()->nbytes());
     const Operand in = tensor_operand(dense.impl());
     return apply(c.op, {&in, 1}, c.attrs);
   }
@@ -53,8 +54,12 @@ Outputs compute(R rec, Context& ctx, const Call& c, const Validated& v, TensorIm
     case Primitive::view: {
       if constexpr (R::on) r->begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
       Outputs o{make_view(c, v), {}};
-      if constexpr (R::on) r->stop();
-      if constexpr (R::on) r->end("view", {{"copies", "0"}}, "only shape and strides change");
+      if constexpr (R::on) {
+        const bool copied = r->copies_so_far() > 0;
+        r->end(copied ? "copy, then view" : "view", {{"strides", to_string(c.x(0).strides())}},
+               copied ? "strides that allow no such view: the elements are copied in row-major order first"
+                      : "only shape and strides change");
+      }
       return o;
     }
     case Primitive::compose: {
@@ -72,10 +77,10 @@ void report_result(Recorder& r, const Call& c, const TensorImpl& out, bool recor
   op.result_device = to_string(out.device());
   op.result_shape = to_vector(out.shape());
   op.grad_fn = recorded ? c.op.node_name : "";
-  const std::string isa = op.isa.empty() ? "" : " " + op.isa;
+  const std::string kernel = !op.library.empty() ? op.library : op.isa.empty() ? "Kernel" : "Kernel " + op.isa;
   op.participants = {"User",         "front end",   "_C_engine." + std::string(c.op.name()),
                      c.op.node_name, "SchemaGuard", "Backend " + to_string(out.device()),
-                     "Kernel" + isa, "Autograd"};
+                     kernel,         "Autograd"};
 }
 
 /// `node` is what the recording itself gave: to ask a view for its node would make the view's history again.
@@ -143,7 +148,7 @@ Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
     report_result(rec.r, c, *o.first, static_cast<bool>(node));
     rec.r.begin(Phase::result, Who::op, Who::binding, StepKind::result);
     rec.r.stop();
-    rec.r.end("TensorImpl handle", {{"copies", "0"}}, "a count goes up, no data moves");
+    rec.r.end("TensorImpl handle", {}, "a count goes up, no data moves");
   }
   return o;
 }
@@ -172,11 +177,17 @@ Outputs apply_autocast(Context& ctx, const Call& c, TensorImpl* target) {
 /// The path with the recorder on. Out of line, so that it costs the common path nothing but the question.
 [[gnu::cold, gnu::noinline]] Outputs apply_recorded(Recorder& r, Context& ctx, const Call& c, TensorImpl* target) {
   r.begin_op(std::string(c.op.name()));
-  struct End {
-    Recorder& r;
-    ~End() { r.end_op(); }
-  } end{r};
-  return apply_with(LiveRecorder{r}, ctx, c, target);
+  try {
+    Outputs o = apply_with(LiveRecorder{r}, ctx, c, target);
+    r.end_op();
+    return o;
+  } catch (const std::exception& error) {
+    r.end_op(error.what());
+    throw;
+  } catch (...) {
+    r.end_op();
+    throw;
+  }
 }
 
 [[gnu::cold, gnu::noinline]] Outputs run_unusual(Context& ctx, const Call& c, TensorImpl* target) {

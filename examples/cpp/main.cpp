@@ -34,7 +34,7 @@ void run() {
   print("a.grad", a.grad());
   print("b.grad", b.grad());
 
-  const hl::Trace trace = hl::explain([&] { a + b; }, {.expression = "a + b", .where = "main.cpp"});
+  const hl::Trace trace = hl::explain([&] { a + b; }, {.repeat = true, .expression = "a + b", .where = "main.cpp"});
   std::cout << "\n" << trace.text(100) << std::flush;
 }
 

@@ -7,8 +7,8 @@
 
 namespace hyalite {
 
-/// Runs `f` for the decisions, then several times more for the times: each of these runs times one step, and a step's
-/// time is the median. A function that writes in place or goes backward is run once. What `f` throws passes through.
+/// Calls `f` once, and shows the steps it took. With `repeat` it is called several times more for the times: each of
+/// these runs times one step, and a step's time is the median. What `f` throws passes through.
 HYALITE_API Trace explain(const std::function<void()>& f, const ExplainOptions& options = {});
 
 /// Records what this thread does from its construction to `end`, once.

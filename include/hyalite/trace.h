@@ -32,7 +32,8 @@ class HYALITE_API Trace {
 };
 
 struct ExplainOptions {
-  bool run_once = false;   ///< for a function that must not run again; its times are then those of one run
+  bool repeat = false;     ///< calling it again changes nothing: it may be called many times, for better times
+  std::string why_once;    ///< for the trace, where `repeat` is false
   int rounds = 25;         ///< most timings of each step
   double seconds = 0.5;    ///< about the longest that repeated runs may take
   std::string expression;  ///< what is explained, for the heading; by default the names of the ops

@@ -9,8 +9,10 @@ import os
 import pathlib
 import shutil
 import sys
+import types
 
 from . import _C
+from ._repeatable import reason_to_call_once
 
 __all__ = ["Trace", "explain"]
 
@@ -121,29 +123,59 @@ class _Recording:
 
 
 def explain(function=None, *, runs=None, once=False, show=True):
-    """Runs `function` and shows the steps it took: prints them and returns the Trace.
+    """Calls `function` and shows the steps it took: prints them and returns the Trace.
 
-    One run gives the decisions; then each of several runs times a single step, since steps are shorter than a reading
-    of the clock, and the median counts. `runs` is the most timings of a step (25 by default). A function that writes in
-    place or accumulates gradients is run once, as is every function with `once=True`. `show=False` prints nothing.
+    The function is called once, unless it is one lambda of operators, attribute reads and calls of Hyalite's functions
+    and methods on captured tensors and numbers, such as `lambda: a + b`, which changes nothing when it is called again.
+    Then one run gives the decisions, and each of several more times a single step, since steps are shorter than a
+    reading of the clock; the median counts. `runs` is the most timings of a step (25 by default), `once=True` forbids
+    them. The trace says how often the function was called, and why only once. `show=False` prints nothing.
 
     Without a function it is a context manager: `with hl.explain() as trace:` records the block's only run.
+    Raises TypeError for what is no function, and for a coroutine or generator function, whose call runs nothing.
     """
     if function is None:
         return _Recording(sys._getframe(1), show)
+    _check_function(function)
+    rounds = 25 if runs is None else _C._integer(runs, "explain", "runs")
+    expression, where = _describe_function(function)
+    why_once = "as asked" if once else reason_to_call_once(function)
+    call = function if why_once is None else functools.partial(_call_once, function)
+    trace = Trace(_C.explain_run(call, expression, where, why_once is None, why_once or "", rounds))
+    if show:
+        trace._print()
+    return trace
+
+
+def _check_function(function):
     if not callable(function):
         raise TypeError(
             f"explain(): {type(function).__name__} is no function, its steps have passed; write explain(lambda: ...)"
         )
-    expression, where = _describe_function(function)
-    trace = Trace(
-        _C.explain_run(
-            function, expression, where, bool(once), 25 if runs is None else _C._integer(runs, "explain", "runs")
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    name = getattr(inner, "__name__", type(inner).__name__)
+    if not hasattr(inner, "__code__") and not hasattr(inner, "__func__"):
+        inner = type(inner).__call__
+    flags = getattr(getattr(getattr(inner, "__func__", inner), "__code__", None), "co_flags", 0)
+    for flag, kind, write in (
+        (0x80, "coroutine", f"explain(lambda: asyncio.run({name}()))"),  # inspect's CO_COROUTINE and its like
+        (0x200, "asynchronous generator", "a coroutine function that walks it, and explain(lambda: asyncio.run(f()))"),
+        (0x20, "generator", f"explain(lambda: list({name}()))"),
+    ):
+        if flags & flag:
+            raise TypeError(f"explain(): {name} is a {kind} function, and calling it runs nothing; write {write}")
+
+
+def _call_once(function):
+    result = function()
+    if type(result) is types.CoroutineType:
+        result.close()
+        raise TypeError(
+            "explain(): the function gave a coroutine, and nobody awaits it; write explain(lambda: asyncio.run(f()))"
         )
-    )
-    if show:
-        trace._print()
-    return trace
+    return result
 
 
 def _place(file, line):

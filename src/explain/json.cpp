@@ -96,12 +96,14 @@ class Writer {
     return found == t_.ops.rend() ? nullptr : &*found;
   }
 
+  static std::string ceiling(const TraceCeiling& c) {
+    return JsonObject().text("name", c.name).number("gb_per_s", c.gb_per_s).str();
+  }
+
   std::string machine() const {
     JsonObject object;
     object.text("cpu", t_.cpu).text("isa", t_.isa).number("threads", t_.threads);
-    if (t_.ceiling.gb_per_s > 0) {
-      object.raw("ceiling", JsonObject().text("name", t_.ceiling.name).number("gb_per_s", t_.ceiling.gb_per_s).str());
-    }
+    if (t_.ceiling.gb_per_s > 0) object.raw("ceiling", ceiling(t_.ceiling));
     return object.str();
   }
 
@@ -109,7 +111,7 @@ class Writer {
     const RecorderCost& c = t_.recorder;
     JsonObject object;
     object.number("events", c.events).number("ns_per_event", c.ns_per_event).number("subtracted_ns", c.subtracted_ns);
-    object.number("resolution_ns", c.resolution_ns).number("runs", c.runs);
+    object.number("resolution_ns", c.resolution_ns).number("runs", c.runs).number("calls", c.calls);
     if (!c.note.empty()) object.text("note", c.note);
     return object.str();
   }
@@ -157,9 +159,16 @@ class Writer {
     if (s.ns) object.number("start_ns", s.start_ns);
     if (s.step.op >= 0) object.number("op", s.step.op);
     if (s.step.depth > 0) object.number("depth", s.step.depth);
-    if (s.step.bytes_moved > 0) object.number("bytes_moved", static_cast<double>(s.step.bytes_moved));
-    if (s.step.bytes_least > 0) object.number("bytes_least", static_cast<double>(s.step.bytes_least));
+    const auto counted = [&](const char* key, const auto& value) {
+      if (value) object.number(key, static_cast<double>(*value));
+    };
+    counted("bytes_moved", s.step.bytes_moved);
+    counted("bytes_least", s.step.bytes_least);
+    counted("operations", s.step.operations);
+    if (s.step.copies > 0) object.number("copies", s.step.copies);
+    if (s.step.copies > 0) object.number("copied_bytes", static_cast<double>(s.step.copied_bytes));
     if (s.gb_per_s > 0) object.number("gb_per_s", s.gb_per_s);
+    if (s.ceiling.gb_per_s > 0) object.raw("ceiling", ceiling(s.ceiling));
     object.raw("facts", facts_json(s.step.facts)).text("why", s.step.why);
     if (!s.source.text.empty()) object.raw("source", source_json(s.source));
     if (!s.assembly.empty()) object.text("assembly", s.assembly);

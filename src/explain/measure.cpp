@@ -84,14 +84,17 @@ bool same_until(const Recorder& a, const Recorder& b, int number) {
 /// Thrown and caught here, where a run took other steps than the first.
 struct OtherSteps {};
 
-/// Times of the whole without a recorder, several in a row as in a loop.
-void sample_totals(const std::function<void()>& f, int runs, std::vector<double>& totals) {
+/// Times of the whole without a recorder. Short ones are taken as the mean of many in a row, since a reading of the
+/// clock is as long as they are.
+void sample_totals(const std::function<void()>& f, int runs, double once_ns, std::vector<double>& totals) {
+  constexpr double span_ns = 5000;
+  const int in_a_row = static_cast<int>(std::clamp(span_ns / once_ns, 1.0, 64.0));
   const ScopedSet<Recorder*> off(context().recorder, nullptr);
   for (int i = 0; i < runs; ++i) {
     const std::uint64_t start = explain::ticks();
-    f();
+    for (int k = 0; k < in_a_row; ++k) f();
     const double elapsed = static_cast<double>(explain::ticks() - start) * explain::ns_per_tick();
-    totals.push_back(std::max(0.0, elapsed - empty_step_ns()));
+    totals.push_back(std::max(0.0, elapsed - empty_step_ns()) / in_a_row);
   }
 }
 
@@ -117,7 +120,8 @@ double spread(const std::vector<double>& values) { return quantile(values, 0.75)
 /// Fills `timing` with medians of several timings of each step and of the whole, taken in turns.
 void repeat(const std::function<void()>& f, const Run& decided, const ExplainOptions& o, Timing& timing) {
   const int count = static_cast<int>(timing.ns.size());
-  const Plan plan = plan_for(std::max(1.0, decided.elapsed_ns), timing.ns.size(), o);
+  const double once_ns = std::max(1.0, decided.elapsed_ns);
+  const Plan plan = plan_for(once_ns, timing.ns.size(), o);
   std::vector<std::vector<double>> read(timing.ns.size());
   std::vector<double> totals;
   const auto keep = [&](const Run& run, int until) {
@@ -128,7 +132,7 @@ void repeat(const std::function<void()>& f, const Run& decided, const ExplainOpt
     }
   };
   for (int round = 0; round < plan.rounds; ++round) {
-    sample_totals(f, plan.totals_a_round, totals);
+    sample_totals(f, plan.totals_a_round, once_ns, totals);
     timing.total_ns = quantile(totals, 0.5);
     if (plan.one_step_a_run) {
       for (int i = 0; i < count; ++i) keep(record(f, i), i);
@@ -170,6 +174,33 @@ TraceRecord once(Observed o, const ExplainOptions& options, std::string note) {
   return assemble(std::move(o.run.recorder), o.timing, options);
 }
 
+TraceRecord repeated(const std::function<void()>& f, const ExplainOptions& options) {
+  Observed first = observe(f);
+  if (first.run.recorder.has_effects) {
+    return once(std::move(first), options, "it writes in place or accumulates gradients");
+  }
+  try {
+    Observed warm = observe(f);  // the first may have filled caches and the pool: decisions and times are of later runs
+    if (warm.run.recorder.has_effects) {
+      return once(std::move(first), options, "only the second run wrote in place; these are the first's times");
+    }
+    Timing timing = warm.timing;
+    try {
+      repeat(f, warm.run, options, timing);
+    } catch (const OtherSteps&) {
+      timing.cost.note = "times of one run: the runs took different steps";
+    }
+    return assemble(std::move(warm.run.recorder), timing, options);
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const std::exception& error) {
+    std::string what = error.what();  // a Python exception's last line names it, those before are its traceback
+    what.erase(what.find_last_not_of('\n') + 1);
+    what.erase(0, what.rfind('\n') + 1);
+    return once(std::move(first), options, "times of the first run, since a later one raised " + what);
+  }
+}
+
 }  // namespace
 
 Timing single_run_timing(const Recorder& recorder) {
@@ -187,32 +218,14 @@ TraceRecord trace_calls(const std::function<void()>& f, const ExplainOptions& op
                      {{"rounds", std::int64_t{options.rounds}}});
   }
   empty_step_ns();  // measured, like the clock, before the first run
-  Observed first = observe(f);
-  if (options.run_once) return once(std::move(first), options, "run once, as asked");
-  if (first.run.recorder.has_effects) {
-    return once(std::move(first), options, "run once: it writes in place or accumulates gradients");
-  }
-  try {
-    Observed warm = observe(f);  // the first may have filled caches and the pool: decisions and times are of later runs
-    if (warm.run.recorder.has_effects) {
-      return once(std::move(first), options,
-                  "run twice: only the second run wrote in place; these are the first's times");
-    }
-    Timing timing = warm.timing;
-    try {
-      repeat(f, warm.run, options, timing);
-    } catch (const OtherSteps&) {
-      timing.cost.note = "times of one run: the runs took different steps";
-    }
-    return assemble(std::move(warm.run.recorder), timing, options);
-  } catch (const Interrupted&) {
-    throw;
-  } catch (const std::exception& error) {
-    std::string what = error.what();  // a Python exception's last line names it, those before are its traceback
-    what.erase(what.find_last_not_of('\n') + 1);
-    what.erase(0, what.rfind('\n') + 1);
-    return once(std::move(first), options, "times of the first run, since a later one raised " + what);
-  }
+  int calls = 0;
+  const std::function<void()> counted = [&] {
+    ++calls;
+    f();
+  };
+  TraceRecord record = options.repeat ? repeated(counted, options) : once(observe(counted), options, options.why_once);
+  record.recorder.calls = calls;
+  return record;
 }
 
 }  // namespace hyalite

@@ -8,7 +8,7 @@ const isNumber = value => typeof value === "number" && Number.isFinite(value);
 const list = value => Array.isArray(value) ? value : [];
 const sum = (values, of) => values.reduce((total, value) => total + (of(value) || 0), 0);
 const joined = (parts, separator = " · ") => parts.filter(Boolean).join(separator);
-const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+const plural = (count, noun, nouns = `${noun}s`) => `${count.toLocaleString("en")} ${count === 1 ? noun : nouns}`;
 
 /** Makes an element. Text only ever enters as a text node, so nothing in a record can become markup. */
 function h(tag, attributes, ...children) {
@@ -34,6 +34,20 @@ function duration(ns) {
   for (const [size, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]])
     if (ns >= size * 0.9995) return `${significant(ns / size)} ${unit}`;
   return `${Math.round(ns)} ns`;
+}
+
+/** A duration without trailing zeros, for the marks of an axis: "200 µs", "1.5 ms". */
+function roundDuration(ns) {
+  if (!ns) return "0";
+  const [number, unit] = duration(ns).split(" ");
+  return `${Number(number)} ${unit}`;
+}
+
+/** From 0 to at most `whole`: multiples of 1, 2 or 5 times a power of ten, whole nanoseconds, five at most. */
+function evenMarks(whole) {
+  const rough = Math.max(whole / 4, 1), power = 10 ** Math.floor(Math.log10(rough) + 1e-9);
+  const stride = [1, 2, 5, 10].map(factor => factor * power).find(size => size >= rough * (1 - 1e-9));
+  return Array.from({length: Math.floor(whole / stride + 1e-9) + 1}, (_, index) => index * stride);
 }
 
 function bytes(count, step = 1000) {
@@ -86,9 +100,8 @@ const factsOf = step => Object.entries(step.facts || {});
 const routeOf = (step, arrow = " → ") =>
   [...new Set([from(step), to(step)])].map(index => participants[index]).join(arrow);
 const kernels = (() => {
-  const measured = steps.filter(step => isNumber(step.gb_per_s) || isNumber(step.bytes_moved));
-  if (measured.length) return measured;
-  return steps.filter(step => from(step) !== to(step) && /^kernel\b/i.test(participants[to(step)]));
+  const named = steps.filter(step => step.facts && step.facts.kernel !== undefined);
+  return named.length ? named : steps.filter(step => from(step) !== to(step) && /^kernel\b/i.test(participants[to(step)]));
 })();
 const opOf = step => step.op ?? 0, depthOf = step => step.depth || 0;
 const opNumbers = [...new Set(steps.map(opOf))];
@@ -124,9 +137,8 @@ function tiles() {
   if (around !== null) found.push(tile(duration(around), several ? "around the kernels" : "around the kernel"));
   found.push(...bandwidthTile(several));
   if (isNumber(trace.interpreter_ns)) found.push(tile(duration(trace.interpreter_ns), "in the interpreter"));
-  const counted = steps.map(step => step.facts && step.facts.copies).filter(isNumber);
-  const copies = isNumber(memory.copies) ? memory.copies : counted.length ? sum(counted, count => count) : null;
-  if (copies !== null) found.push(tile(String(copies), copies === 1 ? "copy" : "copies"));
+  const copies = sum(steps, step => step.copies);
+  if (copies) found.push(tile(bytes(sum(steps, step => step.copied_bytes)), `in ${plural(copies, "copy", "copies")}`));
   if (isNumber(memory.pool_hits)) {
     const asked = memory.pool_hits + (memory.pool_misses || 0);
     found.push(tile(`${memory.pool_hits} of ${asked}`, asked === 1 ? "block from the pool" : "blocks from the pool"));
@@ -136,13 +148,12 @@ function tiles() {
 
 function bandwidthTile(several) {
   const rated = longestOf(kernels.filter(step => isNumber(step.gb_per_s)));
-  const written = kernels.map(step => step.facts && step.facts.bandwidth).find(Boolean);
-  if (!rated) return written ? [tile(String(written).split(" (")[0], ceiling.name || "bandwidth of the kernel")] : [];
-  const which = several && "longest kernel", rate = significant(rated.gb_per_s);
-  if (!isNumber(ceiling.gb_per_s)) return [tile(`${rate} GB/s`, which || "moved by the kernel")];
-  const part = rated.gb_per_s / ceiling.gb_per_s;
-  return [tile(`${rate} of ${significant(ceiling.gb_per_s)} GB/s`,
-               joined([`${Math.round(part * 100)} % of ${ceiling.name || "the ceiling"}`, which], "; "), part)];
+  if (!rated) return [];
+  const which = several && "longest measured kernel", rate = significant(rated.gb_per_s), limit = rated.ceiling || {};
+  if (!isNumber(limit.gb_per_s)) return [tile(`${rate} GB/s`, which || "moved by the kernel")];
+  const part = rated.gb_per_s / limit.gb_per_s;
+  return [tile(`${rate} of ${significant(limit.gb_per_s)} GB/s`,
+               joined([`${Math.round(part * 100)} % of ${limit.name || "the ceiling"}`, which], "; "), part)];
 }
 
 // ---------------- Timeline
@@ -170,10 +181,7 @@ function placeSteps() {
 function marks({places, whole, elapsed}) {
   if (!timed.length) return [[0, "first step"], [1, "last step"]];
   if (scale === "linear") {
-    const rough = whole / 4, power = 10 ** Math.floor(Math.log10(rough));
-    const stride = [1, 2, 5, 10].map(factor => factor * power).find(size => size >= rough);
-    const even = Array.from({length: Math.floor(whole / stride) + 1}, (_, index) =>
-      [index * stride / whole, index ? duration(index * stride).replace(/\.?0+ /, " ") : "0"]);
+    const even = evenMarks(whole).map(ns => [ns / whole, roundDuration(ns)]);
     return even.at(-1)[0] < 0.82 ? [...even, [1, duration(whole)]] : even;
   }
   const chosen = [[0, "0"]];
@@ -486,16 +494,18 @@ function measure(name, value, mark, text) {
     h("small", null, text));
 }
 
-function kernelMeasures({bytes_moved: moved, bytes_least: least, gb_per_s: rate, ns}) {
-  const limit = ceiling.gb_per_s, parts = [];
+function kernelMeasures({bytes_moved: moved, bytes_least: least, gb_per_s: rate, operations, ns, ceiling: own}) {
+  const limit = (own || {}).gb_per_s, parts = [];
   if (isNumber(rate))
     parts.push(measure("bandwidth", rate, limit, !isNumber(limit) ? `${significant(rate)} GB/s`
-      : `${significant(rate)} of ${significant(limit)} GB/s, ${Math.round(rate / limit * 100)} % of the ceiling`));
+      : `${significant(rate)} of ${significant(limit)} GB/s, ${Math.round(rate / limit * 100)} % of ${own.name}`));
   if (isNumber(moved))
     parts.push(measure("bytes", moved, least, joined([
       `${bytes(moved)} moved`, isNumber(least) && `${bytes(least)} least possible`,
       least && `${(moved / least).toFixed(2)}\u00a0×`], ", ")));
-  if (least > 0 && limit > 0 && ns > 0) {
+  if (isNumber(operations) && ns > 0)
+    parts.push(h("p.verdict", null, `${duration(ns)}; `, h("b", null, `${significant(operations / ns)} GFLOP/s`)));
+  if (isNumber(rate) && least > 0 && limit > 0 && ns > 0) {
     const ideal = least / limit;  // bytes over GB/s are nanoseconds
     const verdict = ns < ideal ? "faster than the ceiling, the data was in a cache"
       : `${(ns / ideal).toFixed(2)}\u00a0× the least possible time`;
@@ -506,13 +516,14 @@ function kernelMeasures({bytes_moved: moved, bytes_least: least, gb_per_s: rate,
 }
 
 function kernelCard() {
-  const measured = kernels.filter(step => isNumber(step.gb_per_s) || isNumber(step.bytes_moved))
+  const measured = kernels.filter(step => isNumber(step.bytes_moved) || isNumber(step.operations))
     .sort((a, b) => (b.ns || 0) - (a.ns || 0));
   if (!measured.length) return null;
   const items = measured.slice(0, 6).map(step => h("div.kernel", null,
     h("button.link", {onclick: () => jumpTo(steps.indexOf(step))}, step.label || "kernel"), kernelMeasures(step)));
   const note = joined([
-    isNumber(ceiling.gb_per_s) && "The line marks the ceiling measured on this machine, and the least possible bytes.",
+    measured.some(step => step.ceiling) &&
+      "The line marks the ceiling measured on this machine, and the least possible bytes.",
     measured.length > items.length && `The longest ${items.length} of ${measured.length}.`], " ");
   const several = items.length > 1;
   return card("kernels", several ? "Kernels against the machine" : "Kernel against the machine", note, several,
@@ -523,7 +534,7 @@ function memoryCard() {
   const size = value => isNumber(value) && bytes(value, 1024), count = value => isNumber(value) && String(value);
   const {pool_hits: hits = 0, pool_misses: misses = 0} = memory, asked = hits + misses;
   const figures = [
-    ["allocated", size(memory.allocated_bytes)], ["peak", size(memory.peak_bytes)], ["copies", count(memory.copies)],
+    ["allocated", size(memory.allocated_bytes)], ["peak", size(memory.peak_bytes)],
     ["pool hits", count(memory.pool_hits)], ["pool misses", count(memory.pool_misses)],
   ].filter(([, text]) => text);
   if (!figures.length) return null;
@@ -697,11 +708,13 @@ function placeLabels(edges, nodes) {
 // ---------------- Footer, keys, start
 
 function drawFooter() {
-  const {events, ns_per_event: each, subtracted_ns: subtracted, runs} = recorder;
+  const {events, ns_per_event: each, subtracted_ns: subtracted, runs, calls, note} = recorder;
   $("foot").textContent = joined([
     isNumber(events) && joined([`Recorder: ${plural(events, "event")}`, isNumber(each) && ` at ${each} ns each`,
                                 isNumber(subtracted) && `, ${duration(subtracted)} subtracted`, "."], ""),
-    isNumber(runs) && (runs > 1 ? `Times are medians of ${runs} runs.` : "The function was run once."),
+    isNumber(runs) && runs > 1 && `Times are medians of ${runs} runs.`,
+    isNumber(calls) && calls > 0 && `The function was called ${calls === 1 ? "once" : `${calls.toLocaleString("en")} times`}.`,
+    note && `${String(note)[0].toUpperCase()}${String(note).slice(1)}.`,
     isNumber(ceiling.gb_per_s) && `Ceiling measured on this machine: ${ceiling.gb_per_s} GB/s`
       + `${ceiling.name ? ` (${ceiling.name})` : ""}.`,
     trace.schema && `Record: ${trace.schema}.`,

@@ -55,11 +55,34 @@ void Recorder::begin_op(std::string name) {
   ++depth_;
 }
 
-void Recorder::end_op() {
+void Recorder::close_to(std::size_t open, const std::string& error) {
+  while (open_.size() > open) end("raised", {}, error);
+}
+
+void Recorder::end_op(std::string error) {
   assert(!open_ops_.empty());
-  while (open_.size() > open_ops_.back().steps) end("raised", {}, "an exception ended it");
+  close_to(open_ops_.back().steps, error);
   open_ops_.pop_back();
   --depth_;
+}
+
+void Recorder::refuse(std::string_view op, const Mark& since, const std::string& error) {
+  close_to(since.open, error);
+  for (std::size_t i = since.ops; i < ops.size(); ++i) {
+    if (ops[i].name == op) return;  // it had begun, and has ended its steps itself
+  }
+  const auto place = static_cast<int>(ops.size());
+  ops.emplace_back().name = op;
+  if (!open_ops_.empty()) ops.back().parent = open_ops_.back().index;
+  for (std::size_t i = since.steps; i < steps.size(); ++i) {
+    if (steps[i].op < 0) steps[i].op = place;
+  }
+}
+
+void Recorder::copied(std::int64_t bytes_written) {
+  if (open_.empty()) return;
+  ++open_.back().step.copies;
+  open_.back().step.copied_bytes += bytes_written;
 }
 
 /// Before its op begins a step belongs to an op to come (a cast may come first), after its end to the one that was.

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,11 +31,16 @@ struct Step {
   int depth = 0;            ///< ops within ops
   int op = 0;               ///< its op's place in `Recorder::ops`; -1 for the op to come
   std::int64_t ticks = -1;  ///< from begin to end; negative: this run did not time it
-  std::int64_t bytes_moved = 0, bytes_least = 0;
-  std::string source_op;         ///< op whose formula is the kernel's source
-  int number = 0;                ///< counted as steps begin
-  int parent = -1;               ///< number of the step that it lies within
-  const void* kernel = nullptr;  ///< machine code that ran; null where it is not one function
+  // Counted by the code that did the work; empty where it counts nothing.
+  std::optional<std::int64_t> bytes_moved;  ///< read and written, by the step and by the copies within it
+  std::optional<std::int64_t> bytes_least;  ///< that no other way of computing the same could have spared
+  std::optional<double> operations;         ///< of arithmetic
+  int copies = 0;                           ///< made on the way, beside the result
+  std::int64_t copied_bytes = 0;            ///< written by them
+  std::string source_op;                    ///< op whose formula is the kernel's source
+  int number = 0;                           ///< counted as steps begin
+  int parent = -1;                          ///< number of the step that it lies within
+  const void* kernel = nullptr;             ///< machine code that ran; null where it is not one function
 };
 
 /// One call of an op, seen from outside.
@@ -42,8 +49,9 @@ struct RecordedOp {
   std::vector<std::int64_t> result_shape;
   std::vector<std::string> participants;  ///< names for Who
   std::string isa;
-  int threads = 1;
-  int parent = -1;  ///< place of the op that called it
+  std::string library;  ///< that computed in place of a kernel of ours
+  int threads = 0;      ///< 0 where none were counted
+  int parent = -1;      ///< place of the op that called it
 };
 
 /// Filled by one run of the explained function. Reads the clock for at most one step a run, so that steps shorter than
@@ -65,8 +73,26 @@ class Recorder {
   /// Ends the step begun last, and stops its clock if it still runs.
   void end(std::string label, Facts facts = {}, std::string why = {});
   void begin_op(std::string name);
-  /// Also ends the op's steps that an exception left open.
-  void end_op();
+  /// Also ends the op's steps that an exception left open; `error` is what it says.
+  void end_op(std::string error = "an exception ended it");
+  /// Runs what a front end does for an op. What raises before the op begins is given to the op all the same.
+  template <class F>
+  auto guarded(std::string_view op, F f) {
+    const Mark mark{steps.size(), open_.size(), ops.size()};
+    try {
+      return f();
+    } catch (const std::exception& error) {
+      refuse(op, mark, error.what());
+      throw;
+    } catch (...) {
+      refuse(op, mark, "a Python exception");
+      throw;
+    }
+  }
+  /// Counts a copy that the step begun last had to make.
+  void copied(std::int64_t bytes_written);
+  /// Of the step begun last.
+  int copies_so_far() const { return open_.empty() ? 0 : open_.back().step.copies; }
   /// Says through which door the op that ended last under this name was entered, such as `__add__`.
   void entered_by(std::string_view op, std::string door);
   int depth() const { return depth_; }
@@ -82,6 +108,11 @@ class Recorder {
     int index;
     std::size_t steps;  // open when it began
   };
+  struct Mark {
+    std::size_t steps, open, ops;
+  };
+  void refuse(std::string_view op, const Mark& since, const std::string& error);
+  void close_to(std::size_t open, const std::string& error);
   bool timed(const Step& step) const { return timed_ == time_all || timed_ == step.number; }
   int op_now(Phase phase) const;
 

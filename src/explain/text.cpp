@@ -194,7 +194,8 @@ class Writer {
                        format::duration(c.ns_per_event) + ", " + format::duration(c.subtracted_ns) + " subtracted";
     if (c.runs > 1) text += "; medians of " + std::to_string(c.runs) + " runs a step";
     if (t_.interpreter_ns) text += "; " + format::duration(*t_.interpreter_ns) + " in the interpreter";
-    if (!c.note.empty()) text += "; " + c.note;
+    text += c.calls == 1 ? "; called once" : "; called " + std::to_string(c.calls) + " times";
+    if (!c.note.empty()) text += (c.calls == 1 ? ": " : "; ") + c.note;
     for (const std::string& l : wrapped(text + ".", width_)) line(styled("2", format::valid_utf8(l)));
   }
 

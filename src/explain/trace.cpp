@@ -107,22 +107,34 @@ std::string bytes_text(double bytes) {
   return (unit == 0 ? std::to_string(std::lround(bytes)) : format::significant(bytes)) + units[unit];
 }
 
-void describe_kernel(TraceRecord& t, TraceStep& s, bool measure, bool hottest) {
+/// The copies that a step made on the way, in words.
+void describe_copies(Step& step) {
+  if (step.copies == 0) return;
+  step.facts.emplace_back(
+      "copies", std::to_string(step.copies) + ", " + bytes_text(static_cast<double>(step.copied_bytes)) + " written");
+}
+
+/// Words for what the kernel's own code counted. A share of the ceiling needs bytes that were counted.
+void describe_kernel(TraceRecord& t, TraceStep& s, bool measure) {
   if (!s.step.source_op.empty()) s.source = op_source(find_op(s.step.source_op));
-  if (s.step.bytes_moved <= 0) return;
-  const auto moved = static_cast<double>(s.step.bytes_moved);
-  s.step.facts.emplace_back("bytes moved", bytes_text(moved) + " of " +
-                                               bytes_text(static_cast<double>(s.step.bytes_least)) + " least possible");
+  if (s.step.operations && s.ns && *s.ns >= shortest_rated_ns) {
+    s.step.facts.emplace_back("arithmetic", format::significant(*s.step.operations / *s.ns) + " GFLOP/s");
+  }
+  if (!s.step.bytes_moved) return;
+  const std::int64_t bytes = *s.step.bytes_moved;
+  const auto moved = static_cast<double>(bytes);
+  std::string counted = bytes_text(moved);
+  if (s.step.bytes_least) counted += " of " + bytes_text(static_cast<double>(*s.step.bytes_least)) + " least possible";
+  s.step.facts.emplace_back("bytes moved", counted);
   if (!s.ns) return;
-  if (*s.ns < shortest_rated_ns || s.step.bytes_moved < smallest_rated_bytes) {
+  if (*s.ns < shortest_rated_ns || bytes < smallest_rated_bytes) {
     s.step.facts.emplace_back("limited by", "latency: too few bytes for bandwidth to matter");
     return;
   }
   s.gb_per_s = moved / *s.ns;
-  if (!measure) return;
   const RecordedOp* op = op_of(t, s);
-  const explain::Ceiling& c =
-      explain::cache_ceiling(static_cast<std::size_t>(s.step.bytes_moved), op != nullptr ? op->threads : 1);
+  if (!measure || op == nullptr || op->threads < 1) return;
+  const explain::Ceiling& c = explain::cache_ceiling(static_cast<std::size_t>(bytes), op->threads);
   const double share = s.gb_per_s / c.gb_per_s;
   s.step.facts.emplace_back("bandwidth", format::significant(s.gb_per_s) + " of " + format::significant(c.gb_per_s) +
                                              " GB/s (" + std::to_string(std::lround(share * 100)) + " %)");
@@ -131,7 +143,7 @@ void describe_kernel(TraceRecord& t, TraceStep& s, bool measure, bool hottest) {
   s.step.facts.emplace_back("limited by", share >= near_the_ceiling ? level
                                           : share >= far_from_it    ? "partly " + level
                                                                     : "arithmetic or the start of threads, not memory");
-  if (hottest) t.ceiling = {c.name, c.gb_per_s};
+  s.ceiling = {c.name, c.gb_per_s};
 }
 
 std::string names_of(const std::vector<RecordedOp>& ops) {
@@ -167,12 +179,14 @@ TraceRecord assemble(Recorder recorder, const Timing& timing, const ExplainOptio
   t.threads = num_threads();
   auto* hottest = const_cast<TraceStep*>(hottest_kernel(t));
   for (TraceStep& s : t.steps) {
-    if (is_kernel(s)) describe_kernel(t, s, measure, &s == hottest);
+    describe_copies(s.step);
+    if (is_kernel(s)) describe_kernel(t, s, measure);
   }
+  if (hottest != nullptr) t.ceiling = hottest->ceiling;
   if (hottest != nullptr && measure) hottest->assembly = disassemble(hottest->step.kernel);
   const RecordedOp* op = hottest != nullptr ? op_of(t, *hottest) : nullptr;
   t.isa = op != nullptr && !op->isa.empty() ? op->isa : cpu::instruction_set().name;
-  if (op != nullptr) t.threads = op->threads;
+  if (op != nullptr && op->threads > 0) t.threads = op->threads;
   return t;
 }
 
@@ -185,12 +199,14 @@ const TraceStep* hottest_kernel(const TraceRecord& t) {
 }
 
 std::optional<double> around_kernels(const TraceRecord& t) {
-  double around = t.interpreter_ns.value_or(0);
+  double kernels = 0, rest = 0;
   for (const TraceStep& s : t.steps) {
     if (!s.ns) return {};
-    if (!is_kernel(s)) around += *s.ns;
+    (is_kernel(s) ? kernels : rest) += *s.ns;
   }
-  return around;
+  if (!t.total_ns) return rest;
+  if (*t.total_ns < kernels) return {};
+  return *t.total_ns - kernels;
 }
 
 std::string time_text(const TraceRecord& t, const TraceStep& s) {

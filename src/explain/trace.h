@@ -13,21 +13,22 @@
 
 namespace hyalite {
 
+/// Best bandwidth of the memory that a kernel's data fits in; 0 where none was measured.
+struct TraceCeiling {
+  std::string name;
+  double gb_per_s = 0;
+};
+
 /// A step with its own time: what lies within it is not counted.
 struct TraceStep {
   Step step;  ///< `number`, `parent` and `op` are places in the trace's lists
   std::optional<double> ns;
   bool below_resolution = false;  ///< shorter than the clock can tell; `ns` is then only an estimate
   double start_ns = 0;            ///< in a run without gaps between steps
-  double gb_per_s = 0;            ///< 0 where nothing was moved or timed
+  double gb_per_s = 0;            ///< 0 where no bytes were counted, or too few, or no time
+  TraceCeiling ceiling;           ///< of this step's bytes and threads
   SourceText source;
   std::string assembly;
-};
-
-/// Best bandwidth of the memory that the longest kernel's data fits in; 0 where none was measured.
-struct TraceCeiling {
-  std::string name;
-  double gb_per_s = 0;
 };
 
 /// What recording itself took, and how the times were found.
@@ -37,6 +38,7 @@ struct RecorderCost {
   double subtracted_ns = 0;
   double resolution_ns = 0;  ///< of the clock
   int runs = 1;              ///< of which a step's time is the median
+  int calls = 1;             ///< of the explained function, all in all
   std::string note;          ///< anything unusual about the times
 };
 
@@ -49,7 +51,7 @@ struct TraceRecord {
   std::optional<double> interpreter_ns;  ///< of the total, what no step took; none where that is less than the noise
   std::string cpu, isa;
   int threads = 1;
-  TraceCeiling ceiling;
+  TraceCeiling ceiling;  ///< of the longest kernel
   RecorderCost recorder;
   std::int64_t pool_hits = 0, pool_misses = 0;
   std::string graph;  ///< JSON of what backward() would walk; empty for none
@@ -70,12 +72,12 @@ TraceRecord assemble(Recorder recorder, const Timing& timing, const ExplainOptio
 /// The times of a run recorded with `time_all`.
 Timing single_run_timing(const Recorder& recorder);
 
-/// One run for the decisions, then timing runs; see hyalite/explain.h.
+/// One run for the decisions, then timing runs where they are allowed; see hyalite/explain.h.
 TraceRecord trace_calls(const std::function<void()>& f, const ExplainOptions& options);
 
 /// The step that took longest among the kernels; null without one.
 const TraceStep* hottest_kernel(const TraceRecord& t);
-/// Time of the steps that are no kernels, and of the interpreter; none where a time is missing.
+/// The total without the kernels, or where none was taken the sum of the other steps; none where a time is missing.
 std::optional<double> around_kernels(const TraceRecord& t);
 /// "18 ns", "< 10 ns", or nothing.
 std::string time_text(const TraceRecord& t, const TraceStep& s);

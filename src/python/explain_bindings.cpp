@@ -92,9 +92,11 @@ std::string graph_json(nb::handle result) {
 /// Leaves the runs at once, unlike a std::exception, after which the times of the first run still serve.
 struct Leave {};
 
-Trace explain_run(nb::callable function, std::string expression, std::string where, bool once, int rounds) {
+Trace explain_run(nb::callable function, std::string expression, std::string where, bool repeat, std::string why_once,
+                  int rounds) {
   ExplainOptions options;
-  options.run_once = once;
+  options.repeat = repeat;
+  options.why_once = std::move(why_once);
   options.rounds = rounds;
   options.expression = std::move(expression);
   options.where = std::move(where);
@@ -130,8 +132,8 @@ void bind_explain(nb::module_& m) {
       .def(
           "format", [](const Trace& t, const std::string& name) { return translated([&] { return t.as(name); }); },
           nb::arg("name"));
-  m.def("explain_run", &explain_run, nb::arg("function"), nb::arg("expression"), nb::arg("where"), nb::arg("once"),
-        nb::arg("rounds"));
+  m.def("explain_run", &explain_run, nb::arg("function"), nb::arg("expression"), nb::arg("where"), nb::arg("repeat"),
+        nb::arg("why_once"), nb::arg("rounds"));
   nb::class_<ExplainScope>(m, "RecordingScope")
       .def(
           "__init__",

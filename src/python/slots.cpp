@@ -30,15 +30,6 @@ std::string slot_name(const OpInfo& op, const char* prefix) {
   return std::string("__") + prefix + std::string(names[static_cast<std::size_t>(op.schema.slot)]) + "__";
 }
 
-PyObject* wrap_result(const OpInfo& op, std::span<const Operand> in, TensorImpl* target) {
-  if (op.outputs == 2) {
-    auto [q, r] = apply_two(op, in);
-    Owned a(check(wrap(std::move(q)))), b(check(wrap(std::move(r))));
-    return PyTuple_Pack(2, a.get(), b.get());
-  }
-  return wrap(apply(op, in, nullptr, target));
-}
-
 /// NotImplemented, so that the other operand's type is asked. But Python would join the bytes of a tensor to bytes.
 PyObject* not_implemented(const OpInfo& op, PyObject* x, PyObject* y, bool in_place) {
   if (op.schema.slot == Slot::add && (PyBytes_Check(x) || PyByteArray_Check(x))) {
@@ -50,53 +41,125 @@ PyObject* not_implemented(const OpInfo& op, PyObject* x, PyObject* y, bool in_pl
   return by_other_rules(op, x, y, in_place);
 }
 
-/// The traced path: the same steps, each told to the recorder.
-[[gnu::cold, gnu::noinline]] PyObject* binary_traced(const OpInfo& op, PyObject* x, PyObject* y, TensorImpl* target,
-                                                     Recorder& r) {
-  r.begin(Phase::python, Who::user, Who::slot, StepKind::request);
-  std::vector<Unwrapped> args(2);
-  const bool defers = target == nullptr;
-  const bool known = unwrap_or_scalar(x, args[0], defers) && unwrap_or_scalar(y, args[1], defers);
-  if (!known) {
-    r.stop();
-    r.end("unknown operand", {}, "NotImplemented: the other operand's type is asked next");
-    return not_implemented(op, x, y, target != nullptr);
-  }
-  r.stop();
-  const std::string a = described(args[0]), b = described(args[1]);
-  const bool both = args[0].tensor != nullptr && args[1].tensor != nullptr;
-  const std::string dtypes =
-      both ? std::string(name(args[0].tensor->dtype())) + " with " + std::string(name(args[1].tensor->dtype()))
-           : "a weak scalar takes the tensor's dtype";
-  const std::string door = slot_name(op, target != nullptr ? "i" : is_tensor(x) ? "" : "r");
-  r.end(door, {{"a", a}, {"b", b}, {"slot", "native"}}, "a native slot of hyalite.Tensor; the op registry is skipped");
-  r.begin(Phase::python, Who::slot, Who::slot, StepKind::self);
-  const Aligned aligned(op, std::move(args));
-  const Promotion& p = aligned.promotion();
-  r.stop();
-  r.end("unwrap_or_scalar, maybe_promote", {{"promotion", p.cast ? "to " + std::string(name(p.dtype)) : "none"}},
-        p.by_autocast ? "autocast fixes the dtype of " + std::string(op.name()) + "; the guard casts"
-                      : dtypes + (p.cast ? ": their join is " + std::string(name(p.dtype)) : ": nothing to align"));
-  r.begin(Phase::python, Who::slot, Who::binding, StepKind::request);
-  r.stop();
-  r.end(std::string(op.name()) + "(a, b)", {{"copies", "0"}}, "handles cross by reference count");
-  PyObject* result = wrap_result(op, aligned.operands(), target);
-  r.entered_by(op.name(), door);
-  r.begin(Phase::result, Who::binding, Who::user, StepKind::result);
-  r.stop();
-  r.end("wrap: Tensor", {{"type", "hyalite.Tensor"}}, "an object around the handle; nothing is copied");
-  return result;
+// What the recorder is told on the way of an operator. The way itself is one function for both cases, so that a trace
+// shows what runs without it; its texts are made here, out of line, when the clock has stopped.
+
+/// An operand as the slot was given it.
+std::string described_object(PyObject* o) {
+  Unwrapped u;
+  u.object = o;
+  if (is_tensor(o)) u.tensor = impl_of(o);
+  const bool number = PyLong_Check(o) || PyFloat_Check(o) || PyComplex_Check(o);
+  return u.tensor != nullptr || number ? described(u) : std::string(Py_TYPE(o)->tp_name);
 }
 
-[[gnu::noinline]] PyObject* binary_aligned(const OpInfo& op, PyObject* x, PyObject* y, TensorImpl* target) {
+std::string door_of(const OpInfo& op, PyObject* x, TensorImpl* target) {
+  return slot_name(op, target != nullptr ? "i" : is_tensor(x) ? "" : "r");
+}
+
+[[gnu::cold, gnu::noinline]] void tell_operands(Recorder& r, const std::string& door, PyObject* x, PyObject* y) {
+  r.end(door, {{"a", described_object(x)}, {"b", described_object(y)}, {"slot", "native"}},
+        "a native slot of hyalite.Tensor; the op registry is skipped");
+  r.begin(Phase::python, Who::slot, Who::slot, StepKind::self);
+}
+
+[[gnu::cold, gnu::noinline]] void tell_promotion(Recorder& r, const OpInfo& op, std::string dtypes,
+                                                 const Promotion& p) {
+  const std::string to(name(p.dtype));
+  r.end("unwrap_or_scalar, maybe_promote", {{"promotion", p.cast ? "to " + to : "none"}},
+        p.by_autocast ? "autocast fixes the dtype of " + std::string(op.name()) + "; the guard casts"
+                      : dtypes + (p.cast ? ": their join is " + to : ": nothing to align"));
+  r.begin(Phase::python, Who::slot, Who::binding, StepKind::request);
+  r.stop();
+  r.end(std::string(op.name()) + "(a, b)", {}, "handles cross by reference count");
+}
+
+[[gnu::cold, gnu::noinline]] void tell_result(Recorder& r) {
+  r.stop();
+  r.end("wrap: Tensor", {{"type", "hyalite.Tensor"}}, "an object around the handle; nothing is copied");
+}
+
+/// The engine's call and the objects around its results.
+template <class R>
+[[gnu::always_inline]] inline PyObject* wrap_result(R rec, const OpInfo& op, std::span<const Operand> in,
+                                                    TensorImpl* target) {
+  if (op.outputs == 2) {
+    auto [q, r] = apply_two(op, in);
+    if constexpr (R::on) rec.r.begin(Phase::result, Who::binding, Who::user, StepKind::result);
+    const Owned a(check(wrap(std::move(q)))), b(check(wrap(std::move(r))));
+    PyObject* pair = PyTuple_Pack(2, a.get(), b.get());
+    if constexpr (R::on) tell_result(rec.r);
+    return pair;
+  }
+  if constexpr (R::on) {
+    TensorRef result = apply(op, in, nullptr, target);
+    rec.r.begin(Phase::result, Who::binding, Who::user, StepKind::result);
+    PyObject* wrapped = wrap(std::move(result));
+    tell_result(rec.r);
+    return wrapped;
+  } else {
+    return wrap(apply(op, in, nullptr, target));
+  }
+}
+
+std::string dtypes_of(const Unwrapped& a, const Unwrapped& b) {
+  if (a.tensor == nullptr || b.tensor == nullptr) return "a weak scalar takes the tensor's dtype";
+  return std::string(name(a.tensor->dtype())) + " with " + std::string(name(b.tensor->dtype()));
+}
+
+/// Operands that must be unwrapped or aligned first.
+template <class R>
+[[gnu::noinline]] PyObject* binary_aligned(R rec, const OpInfo& op, PyObject* x, PyObject* y, TensorImpl* target) {
   std::vector<Unwrapped> args(2);
   const bool defers = target == nullptr;
   if (!unwrap_or_scalar(x, args[0], defers) || !unwrap_or_scalar(y, args[1], defers)) {
     if (PyErr_Occurred()) throw PythonError();
+    if constexpr (R::on) {
+      rec.r.stop();
+      rec.r.end("unknown operand", {}, "NotImplemented: the other operand's type is asked next");
+    }
     return not_implemented(op, x, y, target != nullptr);
   }
   const Aligned aligned(op, std::move(args));
-  return wrap_result(op, aligned.operands(), target);
+  if constexpr (R::on) {
+    rec.r.stop();
+    tell_promotion(rec.r, op, dtypes_of(aligned.arguments()[0], aligned.arguments()[1]), aligned.promotion());
+  }
+  return wrap_result(rec, op, aligned.operands(), target);
+}
+
+template <class R>
+[[gnu::always_inline]] inline PyObject* binary_route(R rec, const OpInfo& op, PyObject* x, PyObject* y,
+                                                     TensorImpl* target) {
+  if constexpr (R::on) {
+    rec.r.begin(Phase::python, Who::user, Who::slot, StepKind::request);
+    rec.r.stop();
+    tell_operands(rec.r, door_of(op, x, target), x, y);
+  }
+  if (target == nullptr && Py_TYPE(x) == tensor_type && Py_TYPE(y) == tensor_type) [[likely]] {
+    TensorImpl *a = impl_of(x), *b = impl_of(y);
+    if (a->dtype() == b->dtype() && contains(op.schema.types, a->dtype()) && op.outputs == 1) [[likely]] {
+      if constexpr (R::on) {
+        rec.r.stop();
+        const std::string dtype(name(a->dtype()));
+        tell_promotion(rec.r, op, dtype + " with " + dtype, {a->dtype(), false, false});
+      }
+      Operand in[2];
+      in[0].tensor = a;
+      in[1].tensor = b;
+      return wrap_result(rec, op, in, nullptr);  // op.outputs is 1
+    }
+  }
+  return binary_aligned(rec, op, x, y, target);
+}
+
+[[gnu::cold, gnu::noinline]] PyObject* binary_traced(const OpInfo& op, PyObject* x, PyObject* y, TensorImpl* target,
+                                                     Recorder& r) {
+  return r.guarded(op.name(), [&] {
+    PyObject* result = binary_route(LiveRecorder{r}, op, x, y, target);
+    r.entered_by(op.name(), door_of(op, x, target));
+    return result;
+  });
 }
 
 PyObject* binary(const OpInfo& op, PyObject* x, PyObject* y) noexcept {
@@ -104,16 +167,7 @@ PyObject* binary(const OpInfo& op, PyObject* x, PyObject* y) noexcept {
     if (Recorder* r = active_recorder(context())) [[unlikely]] {
       return binary_traced(op, x, y, nullptr, *r);
     }
-    if (Py_TYPE(x) == tensor_type && Py_TYPE(y) == tensor_type) [[likely]] {
-      TensorImpl *a = impl_of(x), *b = impl_of(y);
-      if (a->dtype() == b->dtype() && contains(op.schema.types, a->dtype()) && op.outputs == 1) [[likely]] {
-        Operand in[2];
-        in[0].tensor = a;
-        in[1].tensor = b;
-        return wrap(apply(op, in));
-      }
-    }
-    return binary_aligned(op, x, y, nullptr);
+    return binary_route(NoRecorder{}, op, x, y, nullptr);
   } catch (...) {
     return raise_current();
   }
@@ -124,7 +178,7 @@ PyObject* in_place(const OpInfo& op, PyObject* x, PyObject* y) noexcept {
   try {
     TensorImpl* target = impl_of(x);
     Recorder* r = active_recorder(context());
-    Owned result(r != nullptr ? binary_traced(op, x, y, target, *r) : binary_aligned(op, x, y, target));
+    Owned result(r != nullptr ? binary_traced(op, x, y, target, *r) : binary_route(NoRecorder{}, op, x, y, target));
     if (result.get() == Py_NotImplemented) return result.leak();
     Py_INCREF(x);
     return x;
@@ -150,18 +204,31 @@ PyObject* power_slot(PyObject* x, PyObject* y, PyObject* modulus) {
 }
 PyObject* in_place_power_slot(PyObject* x, PyObject* y, PyObject*) { return in_place(op_of<Slot::power>(), x, y); }
 
+template <class R>
+[[gnu::always_inline]] inline PyObject* unary_route(R rec, const OpInfo& op, PyObject* x) {
+  if constexpr (R::on) {
+    rec.r.begin(Phase::python, Who::user, Who::slot, StepKind::request);
+    rec.r.stop();
+    rec.r.end(slot_name(op, ""), {{"a", described_object(x)}, {"slot", "native"}}, "a native slot of hyalite.Tensor");
+  }
+  const Operand in = tensor_operand(impl_of(x));
+  return wrap_result(rec, op, {&in, 1}, nullptr);
+}
+
+[[gnu::cold, gnu::noinline]] PyObject* unary_traced(const OpInfo& op, PyObject* x, Recorder& r) {
+  return r.guarded(op.name(), [&] {
+    PyObject* result = unary_route(LiveRecorder{r}, op, x);
+    r.entered_by(op.name(), slot_name(op, ""));
+    return result;
+  });
+}
+
 PyObject* unary(const OpInfo& op, PyObject* x) noexcept {
   try {
     if (Recorder* r = active_recorder(context())) [[unlikely]] {
-      r->begin(Phase::python, Who::user, Who::slot, StepKind::request);
-      r->stop();
-      r->end(slot_name(op, ""), {{"slot", "native"}}, "a native slot of hyalite.Tensor");
+      return unary_traced(op, x, *r);
     }
-    const Operand in = tensor_operand(impl_of(x));
-    PyObject* result = wrap(apply(op, {&in, 1}));
-    if (Recorder* r = active_recorder(context())) [[unlikely]]
-      r->entered_by(op.name(), slot_name(op, ""));
-    return result;
+    return unary_route(NoRecorder{}, op, x);
   } catch (...) {
     return raise_current();
   }

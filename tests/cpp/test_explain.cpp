@@ -209,7 +209,8 @@ TEST(Writers, LayTextOutInColumns) {
       "Compute   Backend cpu -> Kernel avx512  add_float32, 2 threads  4.00 ms  avx512 is the widest instruction\n"
       "                                                                         set\n"
       "Return    _C_engine.add -> User         wrap: Tensor              27 ns\n"
-      "Recorder: 4 events of 20 ns, 80 ns subtracted; medians of 25 runs a step; 731 ns in the interpreter.\n");
+      "Recorder: 4 events of 20 ns, 80 ns subtracted; medians of 25 runs a step; 731 ns in the interpreter; called\n"
+      "once.\n");
 }
 
 TEST(Writers, KeepTextWithinItsWidth) {
@@ -320,25 +321,36 @@ TEST(Explain, RunsAgainAndLeavesNoRecorderBehind) {
   };
   ExplainOptions options;
   options.rounds = 5;
+  options.repeat = true;
   const Trace t = explain(f, options);
   EXPECT_EQ(context().recorder, nullptr);
   EXPECT_GE(calls, 2 + 5 * 4);
+  EXPECT_EQ(t.record().recorder.calls, calls);
+  EXPECT_NE(t.text(400).find("; called " + std::to_string(calls) + " times"), std::string::npos);
+  EXPECT_NE(t.json().find("\"calls\": " + std::to_string(calls)), std::string::npos);
   EXPECT_EQ(t.record().recorder.runs, 5);
   EXPECT_EQ(t.record().steps.size(), 4u);
   for (const TraceStep& s : t.record().steps) EXPECT_TRUE(s.ns.has_value());
   EXPECT_TRUE(t.record().total_ns.has_value());
 }
 
-TEST(Explain, RunsOnceWhereAskedOrWhereEffectsRemain) {
+ExplainOptions repeated() {
+  ExplainOptions options;
+  options.repeat = true;
+  return options;
+}
+
+TEST(Explain, CallsOnceUnlessToldThatItMayRepeatAndNothingRemains) {
   int calls = 0;
   ExplainOptions options;
-  options.run_once = true;
-  EXPECT_FALSE(explain([&] { ++calls; }, options).record().recorder.note.empty());
+  options.why_once = "it prints";
+  EXPECT_NE(explain([&] { ++calls; }, options).text(400).find("called once: it prints."), std::string::npos);
   EXPECT_EQ(calls, 1);
-  const Trace t = explain([&] {
+  const auto remains = [&] {
     ++calls;
     context().recorder->has_effects = true;
-  });
+  };
+  const Trace t = explain(remains, repeated());
   EXPECT_EQ(calls, 2);
   EXPECT_FALSE(t.record().total_ns.has_value());
 }
@@ -353,10 +365,12 @@ TEST(Explain, PassesExceptionsThrough) {
 
 TEST(Explain, KeepsTheFirstRunWhereALaterOneRaises) {
   int calls = 0;
-  const Trace t = explain([&] {
-    record_add(*context().recorder);
-    if (++calls == 2) throw AutogradError("backward() a second time");
-  });
+  const Trace t = explain(
+      [&] {
+        record_add(*context().recorder);
+        if (++calls == 2) throw AutogradError("backward() a second time");
+      },
+      repeated());
   EXPECT_EQ(calls, 2);
   EXPECT_EQ(t.record().steps.size(), 4u);
   EXPECT_NE(t.text(400).find("backward() a second time"), std::string::npos);
@@ -365,13 +379,15 @@ TEST(Explain, KeepsTheFirstRunWhereALaterOneRaises) {
 
 TEST(Explain, SaysSoWhereRunsTakeDifferentSteps) {
   int calls = 0;
-  const Trace t = explain([&] {
-    ++calls;
-    if (context().recorder == nullptr) return;
-    record_add(*context().recorder);
-    if (calls > 2 && calls % 2 == 0) record_add(*context().recorder);
-    if (calls > 2) context().recorder->steps[0].kind = StepKind::lazy;
-  });
+  const Trace t = explain(
+      [&] {
+        ++calls;
+        if (context().recorder == nullptr) return;
+        record_add(*context().recorder);
+        if (calls > 2 && calls % 2 == 0) record_add(*context().recorder);
+        if (calls > 2) context().recorder->steps[0].kind = StepKind::lazy;
+      },
+      repeated());
   EXPECT_NE(t.record().recorder.note.find("different steps"), std::string::npos);
   EXPECT_EQ(t.record().steps.size(), 4u);
 }

@@ -172,7 +172,8 @@ def test_says_how_the_kernel_ran(trace):
 @pytest.mark.parametrize(
     ("call", "loop"),
     [
-        (lambda x: x + x, "contiguous"),
+        (lambda x: x + x, "one call of the kernel"),
+        (lambda x: hl.concat([x, x]) + hl.concat([x, x]), "contiguous"),
         (lambda x: x[::2] + x[::2], "strided"),
         (lambda x: x[::-1] + x, "strided"),
         (lambda x: x + 1, "contiguous with broadcast"),
@@ -188,11 +189,6 @@ def test_large_outputs_are_streamed_by_all_threads():
     facts = kernel_of(explain(lambda: x + x, once=True))["facts"]
     assert facts["stores"].startswith("streaming")
     assert facts["threads"] == hl.get_num_threads()
-
-
-def test_a_reduction_reads_all_it_reduces():
-    x = hl.ones((512, 512))
-    assert kernel_of(explain(lambda: x.sum(axis=0)))["bytes_moved"] == 4 * (512 * 512 + 512)
 
 
 def test_names_the_kernel_source(trace):
@@ -274,7 +270,7 @@ def test_in_place_writes_run_once():
     assert x.tolist() == [1, 1, 1]
     assert trace.steps[0]["label"] == "__iadd__"
     assert facts_of(trace, "dtype, device, shape")["in place"]
-    assert "once" in trace.dict()["recorder"]["note"]
+    assert trace.dict()["recorder"]["calls"] == 1
 
 
 def test_assignment_runs_once():
@@ -309,9 +305,8 @@ def test_once_is_once(operands):
 
 
 def test_a_pure_function_runs_again_for_its_times(operands):
-    calls = []
-    explain(lambda: calls.append(operands[0] + 1), runs=5)
-    assert len(calls) > 5
+    a, b = operands
+    assert explain(lambda: a + b, runs=5).dict()["recorder"]["calls"] > 5
 
 
 @pytest.mark.parametrize("error", [hl.ShapeMismatch, ZeroDivisionError, KeyboardInterrupt])

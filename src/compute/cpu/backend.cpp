@@ -104,38 +104,72 @@ void describe_output(Recorder* rec, const TensorImpl& out, bool in_place) {
            s.hit() ? "a block of that size was free" : "no block of that size was free: fresh memory");
 }
 
-/// What must come from memory: an element that stride 0 repeats counts once, and take reads only what it gives.
-std::int64_t bytes_read(const TensorImpl& t, const Validated& v) {
-  if (t.numel() == 0) return 0;
-  std::int64_t elements = 1;
-  for (int i = 0; i < t.ndim(); ++i) {
-    if (t.strides()[i] != 0 || t.shape()[i] == 0) elements *= t.shape()[i];
+/// What any way of computing it must read and write, each byte once: empty where operands overlap.
+std::optional<std::int64_t> least_bytes(const Call& c, const Outputs& o) {
+  std::int64_t sum = o.first->nbytes() + (o.second ? o.second->nbytes() : 0);
+  for (std::size_t i = 0; i < c.in.size(); ++i) {
+    const TensorImpl* t = c.in[i].tensor;
+    if (t == nullptr || t->numel() == 0) continue;
+    bool again = false;
+    for (std::size_t k = 0; k < i; ++k) {
+      if (c.in[k].tensor == nullptr || !share_memory(*t, *c.in[k].tensor)) continue;
+      if (!same_place(*t, *c.in[k].tensor)) return {};
+      again = true;
+    }
+    std::int64_t elements = again ? 0 : 1;
+    for (int d = 0; d < t->ndim(); ++d) {
+      if (t->strides()[d] != 0 || t->shape()[d] == 0) elements *= t->shape()[d];
+    }
+    sum += elements * static_cast<std::int64_t>(itemsize(t->dtype()));
   }
-  if (v.call().op.schema.primitive == Primitive::take) elements = std::min(elements, checked_numel(v.shape(), 1));
-  return elements * static_cast<std::int64_t>(itemsize(t.dtype()));
+  return sum;
 }
 
-void describe_kernel(Recorder* rec, const Validated& v, const LoopReport& r, const TensorImpl& out) {
-  rec->stop();
+std::string threads_text(int n) { return ", " + std::to_string(n) + (n == 1 ? " thread" : " threads"); }
+
+/// Ends the kernel's step with what the loop says of itself, and nothing else.
+void describe_kernel(Recorder& rec, const Validated& v, const LoopReport& r, const Outputs& o) {
+  rec.stop();
   const Call& c = v.call();
-  std::int64_t bytes = out.nbytes() * c.op.outputs;
-  for (const Operand& o : c.in) {
-    if (o.tensor != nullptr) bytes += bytes_read(*o.tensor, v);
-  }
   const std::string isa = instruction_set().name;
-  rec->end(std::string(c.op.name()) + "_" + std::string(name(v.dtype())) + ", " + std::to_string(r.threads) +
-               (r.threads == 1 ? " thread" : " threads"),
-           {{"kernel", std::string(c.op.name()) + "<" + std::string(name(computed(v.dtype()))) + "> " + isa},
-            {"loop", r.shape},
-            {"operands", r.blocks ? "in blocks of 1024 elements in L1" : "read where they lie"},
-            {"stores", r.streaming ? "streaming: the output passes 3/4 of the last-level cache" : "cached"},
-            {"threads", std::to_string(r.threads)},
-            {"rows", std::to_string(r.rows)}},
-           isa + " is the widest instruction set that this processor, this build and HYALITE_ISA allow");
-  rec->last().bytes_moved = rec->last().bytes_least = bytes;
-  rec->last().source_op = std::string(c.op.name());
-  rec->current_op().isa = isa;
-  rec->current_op().threads = r.threads;
+  Facts facts{{"kernel", std::string(c.op.name()) + "<" + std::string(name(computed(v.dtype()))) + "> " + isa}};
+  if (r.shape != nullptr) facts.emplace_back("loop", r.shape);
+  if (r.blocks) facts.emplace_back("operands", *r.blocks ? "in blocks of 1024 elements in L1" : "read where they lie");
+  if (r.streaming) {
+    facts.emplace_back("stores", *r.streaming ? "streaming: the output passes 3/4 of the last-level cache" : "cached");
+  }
+  if (r.threads) facts.emplace_back("threads", std::to_string(*r.threads));
+  if (r.rows) facts.emplace_back("rows", std::to_string(*r.rows));
+  rec.end(std::string(c.op.name()) + "_" + std::string(name(v.dtype())) + (r.threads ? threads_text(*r.threads) : ""),
+          std::move(facts),
+          isa + " is the widest instruction set that this processor, this build and HYALITE_ISA allow");
+  Step& step = rec.last();
+  if (r.bytes) {
+    step.bytes_moved = *r.bytes + 2 * step.copied_bytes;  // a copy reads what it writes
+    step.bytes_least = least_bytes(c, o);
+  }
+  step.source_op = std::string(c.op.name());
+  rec.current_op().isa = isa;
+  rec.current_op().threads = r.threads.value_or(0);
+}
+
+/// The same where a library computed.
+void describe_product(Recorder& rec, const Validated& v, const GemmReport& r) {
+  rec.stop();
+  Facts facts{{"kernel", r.routine.empty() ? "none" : r.routine}};
+  if (!r.library.empty()) facts.emplace_back("library", r.library);
+  if (r.threads > 0) facts.emplace_back("threads", std::to_string(r.threads));
+  rec.end(std::string(v.call().op.name()) + "_" + std::string(name(v.dtype())) +
+              (r.threads > 0 ? threads_text(r.threads) : ""),
+          std::move(facts),
+          r.routine.empty()   ? "an axis is empty: nothing is multiplied"
+          : r.library.empty() ? "integers wrap, which no BLAS does"
+                              : "the library picks its own kernel");
+  Step& step = rec.last();
+  if (!r.routine.empty()) step.operations = r.operations;
+  step.source_op = std::string(v.call().op.name());
+  rec.current_op().library = r.library.substr(0, r.library.find(' '));
+  rec.current_op().threads = r.threads;
 }
 
 class CpuBackend final : public Backend {
@@ -143,24 +177,35 @@ class CpuBackend final : public Backend {
   std::string name() const override { return "cpu"; }
 
   Outputs compute(const Validated& v, TensorImpl* target, Recorder* rec) override {
+    if (rec != nullptr) [[unlikely]]
+      return computed_by(LiveRecorder{*rec}, v, target);
+    return computed_by(NoRecorder{}, v, target);
+  }
+
+  template <class R>
+  Outputs computed_by(R rec, const Validated& v, TensorImpl* target) {
     switch (v.call().op.schema.primitive) {
       case Primitive::elementwise:
-        return elementwise(v, target, rec);
+        return elementwise(rec, v, target);
       case Primitive::reduce:
-        return reduced(v, rec);
+        return reduced(rec, v);
       case Primitive::cast:
-        return converted(v, target, rec);
-      case Primitive::matmul:
-        return timed(v, rec, [&](TensorImpl& out) { matmul(v.call().x(0), v.call().x(1), out); });
+        return converted(rec, v, target);
+      case Primitive::matmul: {
+        GemmReport report;
+        return timed(
+            rec, v, [&](TensorImpl& out) { matmul(v.call().x(0), v.call().x(1), out, R::on ? &report : nullptr); },
+            [&](Recorder& r, const Outputs&) { describe_product(r, v, report); });
+      }
       case Primitive::concat:
-        return timed(v, rec, [&](TensorImpl& out) { concat(v.call(), out); });
+        return timed(rec, v, [&](TensorImpl& out) { concat(v.call(), out); });
       case Primitive::others:
-        return timed(v, rec, [&](TensorImpl& out) { others(v.call().x(0), v.call().x(1), out); });
+        return timed(rec, v, [&](TensorImpl& out) { others(v.call().x(0), v.call().x(1), out); });
       case Primitive::take:
-        return timed(v, rec,
+        return timed(rec, v,
                      [&](TensorImpl& out) { take(v.call().x(0), v.call().x(1), integer(*v.call().attrs, 0), out); });
       case Primitive::scatter_add:
-        return timed(v, rec, [&](TensorImpl& out) {
+        return timed(rec, v, [&](TensorImpl& out) {
           scatter_add(v.call().x(0), v.call().x(1), integer(*v.call().attrs, 0), out);
         });
       default:
@@ -205,10 +250,9 @@ class CpuBackend final : public Backend {
   }
 
   void copy(const TensorImpl& from, TensorImpl& to) override {
-    ByteStrides a, b;
-    const LoopOperand in{from.data(), (byte_strides(from, to.shape(), a), a.data()), from.dtype(), from.dtype()};
-    const LoopOperand out{to.data(), (byte_strides(to, to.shape(), b), b.data()), to.dtype(), to.dtype()};
-    cpu::copy(in, out, to.shape(), nullptr);
+    copy_elements(from, to);
+    if (Recorder* r = active_recorder(context())) [[unlikely]]
+      r->copied(to.nbytes());
   }
 
   void fill(TensorImpl& to, const std::byte* value) override {
@@ -243,8 +287,37 @@ class CpuBackend final : public Backend {
     return dtype == Dtype::float16 ? 0x1p-25 : dtype == Dtype::bfloat16 ? 0x1p-134 : 0;
   }
 
+  static constexpr const char* one_call = "one call of the kernel";
+
+  /// What one call of the kernel for contiguous operands reads and writes.
+  static LoopReport call_report(const Call& c, const Outputs& o) {
+    std::optional<std::int64_t> bytes = o.first->nbytes() + (o.second ? o.second->nbytes() : 0);
+    for (std::size_t i = 0; i < c.in.size() && bytes; ++i) {
+      bool again = false;
+      for (std::size_t k = 0; k < i; ++k) {
+        const TensorImpl &x = *c.in[i].tensor, &y = *c.in[k].tensor;
+        again |= x.data() == y.data();
+        if (x.data() != y.data() && share_memory(x, y)) bytes.reset();
+      }
+      if (bytes && !again) *bytes += c.in[i].tensor->nbytes();
+    }
+    return {one_call, 1, false, false, 1, bytes};
+  }
+
+  template <class R>
+  static void call_kernel(R rec, const Validated& v, const Outputs& o, ElementwiseFn fn, const void* const* in,
+                          void* const* out, const double* attr) {
+    if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
+    fn(in, out, static_cast<std::size_t>(o.first->numel()), attr, false);
+    if constexpr (R::on) {
+      describe_kernel(rec.r, v, call_report(v.call(), o), o);
+      rec.r.last().kernel = reinterpret_cast<const void*>(fn);
+    }
+  }
+
   /// Tensors of one shape, contiguous and small, without attributes: a block from the pool and one plain call.
-  static bool quick(const Validated& v, Outputs& o) {
+  template <class R>
+  static bool quick(R rec, const Validated& v, Outputs& o) {
     const Call& c = v.call();
     const TensorImpl* like = v.like();
     const std::size_t n = c.in.size();
@@ -257,17 +330,19 @@ class CpuBackend final : public Backend {
       in[i] = c.in[i].tensor->data();
     }
     o.first = empty_like(*like, v.out_dtype());
+    if constexpr (R::on) describe_output(&rec.r, *o.first, false);
     void* out = o.first->data();
-    fn(in, &out, static_cast<std::size_t>(like->numel()), nullptr, false);
+    call_kernel(rec, v, o, fn, in, &out, nullptr);
     return true;
   }
 
-  Outputs elementwise(const Validated& v, TensorImpl* target, Recorder* rec) {
+  template <class R>
+  [[gnu::always_inline]] inline Outputs elementwise(R rec, const Validated& v, TensorImpl* target) {
     const Call& c = v.call();
-    if (Outputs o; target == nullptr && rec == nullptr && quick(v, o)) return o;
-    if (c.op.schema.check == Check::integer_exponent && kind(v.dtype()) == Kind::integer) check_exponents(c);
     Outputs o;
-    if (rec != nullptr) rec->begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
+    if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
+    if (target == nullptr && quick(rec, v, o)) return o;
+    if (c.op.schema.check == Check::integer_exponent && kind(v.dtype()) == Kind::integer) check_exponents(c);
     if (target != nullptr) {
       o.first = TensorRef::share(target);
     } else if (v.like() != nullptr) {
@@ -279,21 +354,16 @@ class CpuBackend final : public Backend {
       o.second = TensorImpl::make(v.out_dtype(), o.first->device(), o.first->shape(), row_major(o.first->shape()),
                                   Storage::allocate(o.first->nbytes()));
     }
-    if (rec != nullptr) describe_output(rec, *o.first, target != nullptr);
-    LoopReport report;
-    if (rec != nullptr) rec->begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
-    const bool finished = small(v, o) || general(v, target, o, rec != nullptr ? &report : nullptr);
-    if (rec != nullptr) {
-      describe_kernel(rec, v, report, *o.first);
-      const auto dtype = static_cast<std::size_t>(computed(v.dtype()));
-      if (!v.mixed()) rec->last().kernel = reinterpret_cast<const void*>(kernels().forward[c.op.elementwise][dtype]);
+    if constexpr (R::on) describe_output(&rec.r, *o.first, target != nullptr);
+    if (!small(rec, v, o) && !general(rec, v, target, o)) {
+      throw Interrupted("interrupted; the unfinished result is dropped");
     }
-    if (!finished) throw Interrupted("interrupted; the unfinished result is dropped");
     return o;
   }
 
   /// One plain call of the kernel, for small contiguous operands without conversion.
-  bool small(const Validated& v, const Outputs& o) {
+  template <class R>
+  bool small(R rec, const Validated& v, const Outputs& o) {
     const Call& c = v.call();
     const ElementwiseFn fn = forward_kernel(v, v.dtype());
     if (v.like() == nullptr || fn == nullptr || v.mixed() || o.first->nbytes() > small_bytes ||
@@ -310,7 +380,7 @@ class CpuBackend final : public Backend {
       if (!same_place(*c.in[i].tensor, *o.first) && x < z + o.first->nbytes() && z < x + c.in[i].tensor->nbytes())
         return false;
     }
-    fn(in, out, static_cast<std::size_t>(o.first->numel()), AttrDoubles(c.attrs).data(), false);
+    call_kernel(rec, v, o, fn, in, out, AttrDoubles(c.attrs).data());
     return true;
   }
 
@@ -321,8 +391,10 @@ class CpuBackend final : public Backend {
     return v.real_operand() < 0 ? t.forward[op][column] : t.real_operand[op][v.real_operand()][column];
   }
 
-  bool general(const Validated& v, TensorImpl* target, const Outputs& o, LoopReport* report) {
+  template <class R>
+  bool general(R rec, const Validated& v, TensorImpl* target, const Outputs& o) {
     const Call& c = v.call();
+    if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
     const Dims shape = v.shape();
     std::array<LoopOperand, max_arity> in;
     std::array<ByteStrides, max_arity> strides;
@@ -331,7 +403,7 @@ class CpuBackend final : public Backend {
       const Operand& x = c.in[i];
       if (x.tensor == nullptr) {
         strides[i].fill(0);
-        in[i] = {const_cast<std::byte*>(x.bytes.data()), strides[i].data(), x.dtype, computed(x.dtype)};
+        in[i] = {const_cast<std::byte*>(x.bytes.data()), strides[i].data(), x.dtype, computed(x.dtype), true};
         continue;
       }
       const TensorImpl* t = x.tensor;
@@ -348,14 +420,20 @@ class CpuBackend final : public Backend {
     std::array<LoopOperand, 2> out{operand(*o.first, shape, out_strides[0])};
     if (o.second) out[1] = operand(*o.second, shape, out_strides[1]);
     const AttrDoubles attr(c.attrs);
-    return run({.kernel = fn,
-                .attr = attr.data(),
-                .shape = shape,
-                .in = {in.data(), c.in.size()},
-                .out = {out.data(), o.second ? 2u : 1u},
-                .heavy = c.op.schema.ulp > 0,
-                .interruptible = target == nullptr},
-               report);
+    [[maybe_unused]] LoopReport report;
+    const bool finished = run({.kernel = fn,
+                               .attr = attr.data(),
+                               .shape = shape,
+                               .in = {in.data(), c.in.size()},
+                               .out = {out.data(), o.second ? 2u : 1u},
+                               .heavy = c.op.schema.ulp > 0,
+                               .interruptible = target == nullptr},
+                              R::on ? &report : nullptr);
+    if constexpr (R::on) {
+      describe_kernel(rec.r, v, report, o);
+      rec.r.last().kernel = reinterpret_cast<const void*>(fn);
+    }
+    return finished;
   }
 
   /// Unequal dtypes are compared in their hubs: by the plain kernel if it is one hub, else by an exact mixed one.
@@ -388,23 +466,32 @@ class CpuBackend final : public Backend {
     }
   }
 
-  /// A fresh row-major output, filled by f as one kernel step.
-  template <class F>
-  Outputs timed(const Validated& v, Recorder* rec, F f) {
-    if (rec != nullptr) rec->begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
+  /// A fresh row-major output, filled by f as one kernel step. `describe(recorder, outputs)` ends the step.
+  template <class R, class F, class Describe>
+  Outputs timed(R rec, const Validated& v, F f, Describe describe) {
+    if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
     Outputs o{TensorImpl::empty(v.out_dtype(), v.shape(), v.device()), {}};
-    if (rec != nullptr) describe_output(rec, *o.first, false);
-    if (rec != nullptr) rec->begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
-    LoopReport report;
-    report.shape = "its own";
-    threads_detail::last_threads = 1;
+    if constexpr (R::on) {
+      describe_output(&rec.r, *o.first, false);
+      rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
+    }
     f(*o.first);
-    report.threads = threads_detail::last_threads;
-    if (rec != nullptr) describe_kernel(rec, v, report, *o.first);
+    if constexpr (R::on) describe(rec.r, o);
     return o;
   }
+  /// Of which nothing is counted but the threads.
+  template <class R, class F>
+  Outputs timed(R rec, const Validated& v, F f) {
+    if constexpr (R::on) threads_detail::last_threads = 1;
+    return timed(rec, v, f, [&](Recorder& r, const Outputs& o) {
+      LoopReport report;
+      report.threads = threads_detail::last_threads;
+      describe_kernel(r, v, report, o);
+    });
+  }
 
-  Outputs reduced(const Validated& v, Recorder* rec) {
+  template <class R>
+  Outputs reduced(R rec, const Validated& v) {
     const Call& c = v.call();
     const TensorImpl& x = c.x(0);
     std::uint64_t mask = x.ndim() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << x.ndim()) - 1;
@@ -414,7 +501,7 @@ class CpuBackend final : public Backend {
     }
     ByteStrides strides;
     byte_strides(x, x.shape(), strides);
-    return timed(v, rec, [&](TensorImpl& out) {
+    return timed(rec, v, [&](TensorImpl& out) {
       TensorRef source = TensorRef::share(const_cast<TensorImpl*>(&x));
       if (!reduce_supports(c.op.schema.reduce, x.dtype(), out.dtype())) {
         source = TensorImpl::empty(out.dtype(), x.shape());
@@ -434,9 +521,11 @@ class CpuBackend final : public Backend {
     });
   }
 
-  Outputs converted(const Validated& v, TensorImpl* target, Recorder* rec) {
+  template <class R>
+  Outputs converted(R rec, const Validated& v, TensorImpl* target) {
     const Call& c = v.call();
     const TensorImpl& x = c.x(0);
+    if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
     if (c.attrs != nullptr && c.attrs->size() > 1 && flag(*c.attrs, 1)) check_survival(x, v.out_dtype());
     TensorRef source = TensorRef::share(c.in[0].tensor);
     if (target != nullptr && share_memory(x, *target) && !same_place(x, *target)) {
@@ -444,21 +533,22 @@ class CpuBackend final : public Backend {
       source = TensorImpl::empty(x.dtype(), x.shape());
       copy(x, *source);
     }
-    if (rec != nullptr) rec->begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
     const bool row_major = c.op.schema.row_major;
     Outputs o{target != nullptr ? TensorRef::share(target)
               : row_major       ? TensorImpl::empty(v.out_dtype(), v.shape())
                                 : make_output(c, v.out_dtype(), v.shape()),
               {}};
-    if (rec != nullptr) describe_output(rec, *o.first, target != nullptr);
-    LoopReport report;
-    if (rec != nullptr) rec->begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
+    if constexpr (R::on) {
+      describe_output(&rec.r, *o.first, target != nullptr);
+      rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
+    }
+    [[maybe_unused]] LoopReport report;
     ByteStrides a, b;
     byte_strides(*source, x.shape(), a);
     byte_strides(*o.first, x.shape(), b);
     cpu::copy({source->data(), a.data(), x.dtype(), x.dtype()},
-              {o.first->data(), b.data(), o.first->dtype(), o.first->dtype()}, x.shape(), &report);
-    if (rec != nullptr) describe_kernel(rec, v, report, *o.first);
+              {o.first->data(), b.data(), o.first->dtype(), o.first->dtype()}, x.shape(), R::on ? &report : nullptr);
+    if constexpr (R::on) describe_kernel(rec.r, v, report, o);
     return o;
   }
 
@@ -490,6 +580,13 @@ class CpuBackend final : public Backend {
 };
 
 }  // namespace
+
+void copy_elements(const TensorImpl& from, TensorImpl& to) {
+  ByteStrides a, b;
+  const LoopOperand in{from.data(), (byte_strides(from, to.shape(), a), a.data()), from.dtype(), from.dtype()};
+  const LoopOperand out{to.data(), (byte_strides(to, to.shape(), b), b.data()), to.dtype(), to.dtype()};
+  copy(in, out, to.shape(), nullptr);
+}
 
 Backend& backend() {
   static CpuBackend b;

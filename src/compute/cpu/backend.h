@@ -6,5 +6,7 @@
 namespace hyalite::cpu {
 
 Backend& backend();
+/// `Backend::copy` where copying is the work itself, so that no trace counts it as one made on the way.
+void copy_elements(const TensorImpl& from, TensorImpl& to);
 
 }  // namespace hyalite::cpu

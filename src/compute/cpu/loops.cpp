@@ -95,6 +95,55 @@ std::int64_t bytes_of(const Plan& p) {
   return bytes;
 }
 
+/// How the pass reads one operand: bytes, and how far they reach in memory.
+struct Reach {
+  std::int64_t bytes = 0, extent = 0;
+};
+
+/// Empty where more is read than the elements (whole lines for single elements or short rows), or the same again from
+/// memory, as of a long row that is repeated.
+std::optional<Reach> reach_of(const Plan& p, int k) {
+  constexpr std::int64_t long_row = 4096;
+  const auto size = static_cast<std::int64_t>(itemsize(p.operand[k].stored));
+  const auto stays = static_cast<std::int64_t>(cache_sizes().l1 / 2);  // in the first cache while others pass by
+  Reach r{size, size};
+  bool inside = false, again = false;  // `inside`: an axis that is not repeated lies within
+  for (int d = p.rank - 1; d >= 0; --d) {
+    const std::int64_t stride = p.stride[d][k];
+    again |= stride == 0 && inside;
+    if (stride == 0) continue;
+    if (stride != r.extent && (!inside || stride < r.extent || r.bytes < long_row)) return {};
+    inside = true;
+    r.bytes *= p.size[d];
+    r.extent += stride * (p.size[d] - 1);
+  }
+  if (again && r.bytes > stays) return {};
+  return r;
+}
+
+/// What one pass over the plan reads and writes in memory, an operand given twice read once. Empty where an operand's
+/// bytes cannot be told, or two overlap, so that what a cache spares is not known.
+std::optional<std::int64_t> bytes_of_pass(const Plan& p) {
+  std::array<Reach, max_operands> reach;
+  std::int64_t sum = 0;
+  for (int k = 0; k < p.operands; ++k) {
+    const LoopOperand& o = p.operand[k];
+    if (o.number || o.data == nullptr) continue;
+    const std::optional<Reach> mine = reach_of(p, k);
+    if (!mine) return {};
+    reach[k] = *mine;
+    bool read_already = false;
+    for (int i = 0; i < k; ++i) {
+      const LoopOperand& other = p.operand[i];
+      const bool same = other.data == o.data && reach[i].bytes == mine->bytes && reach[i].extent == mine->extent;
+      if (!same && o.data < other.data + reach[i].extent && other.data < o.data + mine->extent) return {};
+      read_already |= same && k < p.inputs;
+    }
+    if (!read_already) sum += mine->bytes;
+  }
+  return sum;
+}
+
 /// Every operand contiguous, in the kernel's own types: one pass, cut into chunks that begin on a cache line.
 bool run_flat(const Loop& loop, const Plan& p, LoopReport* report) {
   const std::int64_t bytes = bytes_of(p);
@@ -109,8 +158,14 @@ bool run_flat(const Loop& loop, const Plan& p, LoopReport* report) {
   }
   const std::int64_t chunks = (p.numel + per_chunk - 1) / std::max<std::int64_t>(per_chunk, 1);
   if (report != nullptr) {
-    *report = {"contiguous", parallel ? static_cast<int>(std::min<std::int64_t>(num_threads(), chunks)) : 1, stream,
-               false, 1};
+    bool can_stream = stream;
+    for (int k = p.inputs; k < p.operands; ++k) can_stream &= aligned(p.operand[k].data);
+    *report = {"contiguous",
+               parallel ? static_cast<int>(std::min<std::int64_t>(num_threads(), chunks)) : 1,
+               can_stream,
+               false,
+               1,
+               bytes_of_pass(p)};
   }
   return spread(chunks, parallel, loop.interruptible, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t first = begin * per_chunk, count = std::min(end * per_chunk, p.numel) - first;
@@ -351,7 +406,8 @@ bool run_transposition(const Loop& loop, const Plan& p, LoopReport* report) {
   const bool parallel = bytes_of(p) > parallel_bytes && num_threads() > 1, large = worth_streaming(p);
   if (report != nullptr) {
     const auto threads = parallel ? std::min<std::int64_t>(num_threads(), strips * outer) : 1;
-    *report = {"transposed, by cache lines", static_cast<int>(threads), large, false, rows * outer};
+    *report = {"transposed, by cache lines", static_cast<int>(threads), {}, false, rows * outer, {}};
+    if (!large) report->streaming = false;  // past that, some lines are and some are not
   }
   return spread(strips * outer, parallel, loop.interruptible, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t k = begin; k < end; ++k) {
@@ -394,8 +450,13 @@ bool run(const Loop& loop, LoopReport* report) {
   const bool parallel = bytes * (loop.heavy ? 8 : 1) > parallel_bytes && num_threads() > 1;
   const bool stream = worth_streaming(p);
   if (report != nullptr) {
-    *report = {describe(p), parallel ? static_cast<int>(std::min<std::int64_t>(num_threads(), t.tiles())) : 1, stream,
-               true, t.rows * t.outer};
+    *report = {describe(p),
+               parallel ? static_cast<int>(std::min<std::int64_t>(num_threads(), t.tiles())) : 1,
+               {},
+               true,
+               t.rows * t.outer,
+               bytes_of_pass(p)};
+    if (!stream) report->streaming = false;  // past that, some tiles are and some are not
   }
   Scratch scratch(scratch_bytes(p, t), parallel ? num_threads() : 1);
   return spread(t.tiles(), parallel, loop.interruptible, [&](std::int64_t begin, std::int64_t end) {

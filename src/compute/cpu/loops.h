@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "compute/cpu/kernels.h"
@@ -16,15 +17,17 @@ struct LoopOperand {
   const std::int64_t* strides = nullptr;  ///< bytes, one a dimension of the loop; 0 where it is broadcast
   Dtype stored = Dtype::float32;          ///< as it lies in memory
   Dtype computed = Dtype::float32;        ///< as the kernel wants it
+  bool number = false;                    ///< held by the loop: not read from the caller's memory
 };
 
-/// What a loop did, for the trace.
+/// What a loop did, for the trace. What it does not count stays empty.
 struct LoopReport {
-  const char* shape = "contiguous";
-  int threads = 1;
-  bool streaming = false;
-  bool blocks = false;  ///< operands went through blocks in the cache
-  std::int64_t rows = 1;
+  const char* shape = nullptr;
+  std::optional<int> threads;
+  std::optional<bool> streaming;
+  std::optional<bool> blocks;  ///< operands went through blocks in the cache
+  std::optional<std::int64_t> rows;
+  std::optional<std::int64_t> bytes;  ///< read and written in memory
 };
 
 inline constexpr int max_operands = 8;
