@@ -24,6 +24,7 @@ class Trace:
 
     def __init__(self, native=None):
         self._native = native
+        self._shown_in = None  # the notebook's cell that has the page already
 
     def _require(self):
         if self._native is None:
@@ -88,10 +89,23 @@ class Trace:
         return f"<hyalite.Trace of {record['expression']!r}, {len(record['steps'])} steps>"
 
     def _repr_html_(self):
+        shell = _notebook()
+        if shell is not None and self._shown_in == shell.execution_count:
+            return None
+        return self._frame()
+
+    def _frame(self):
         page = html.escape(self._require().format("html"))
         return f'<iframe srcdoc="{page}" style="width:100%;height:{_PAGE_HEIGHT}px;border:0"></iframe>'
 
     def _print(self):
+        shell = _notebook()
+        if shell is not None:
+            from IPython.display import HTML, display
+
+            display(HTML(self._frame()))
+            self._shown_in = shell.execution_count
+            return
         try:
             from rich.console import Console
             from rich.text import Text
@@ -101,6 +115,13 @@ class Trace:
         console = Console()
         text = Text.from_ansi(self._native.text(console.width, True))
         console.print(text, soft_wrap=True, end="")
+
+
+def _notebook():
+    """The shell of a notebook that this runs in, or None."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell if type(shell).__name__ == "ZMQInteractiveShell" else None
 
 
 class _Recording:

@@ -74,6 +74,14 @@ std::string valid_utf8(std::string_view text) {
   return translate(text, [](std::string_view c) { return std::string(c); });
 }
 
+std::string printable(std::string_view text) {
+  return translate(text, [](std::string_view c) {
+    const auto first = static_cast<unsigned char>(c[0]);
+    const bool control = first < 0x20 || first == 0x7F || (first == 0xC2 && static_cast<unsigned char>(c[1]) < 0xA0);
+    return std::string(control ? replacement : c);
+  });
+}
+
 std::string xml(std::string_view text) {
   return translate(text, [](std::string_view c) -> std::string {
     switch (c[0]) {

@@ -19,6 +19,8 @@ std::string shape(std::span<const std::int64_t> dims);
 int columns(std::string_view text);
 /// Well-formed UTF-8: every byte that is not part of a character becomes U+FFFD.
 std::string valid_utf8(std::string_view text);
+/// The same for a terminal: what would move its cursor or change its colours, line ends too, becomes U+FFFD.
+std::string printable(std::string_view text);
 
 /// For text and attributes of HTML and SVG; control characters, which XML cannot hold, become U+FFFD.
 std::string xml(std::string_view text);

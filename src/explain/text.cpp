@@ -122,7 +122,7 @@ class Writer {
         out_ += blanks;
       }
       plain += part;
-      out_ += styled(first ? "1" : "0", format::valid_utf8(part));
+      out_ += styled(first ? "1" : "0", format::printable(part));
     }
     out_ += "\n";
   }
@@ -169,7 +169,7 @@ class Writer {
     const auto reasons = fits ? wrapped(s.step.why, width_ - reason_at_) : std::vector<std::string>{""};
     const std::size_t rows = std::max({routes.size(), labels.size(), reasons.size()});
     const auto cell = [](const std::vector<std::string>& lines, std::size_t i) {
-      return i < lines.size() ? format::valid_utf8(lines[i]) : std::string();
+      return i < lines.size() ? format::printable(lines[i]) : std::string();
     };
     for (std::size_t i = 0; i < rows; ++i) {
       const bool first = i == 0, new_phase = first && last_phase_ != s.step.phase;
@@ -182,7 +182,7 @@ class Writer {
     }
     if (!fits && !s.step.why.empty()) {
       for (const std::string& l : wrapped(s.step.why, width_ - phase_width - 2)) {
-        line(std::string(phase_width + 2, ' ') + styled("2", format::valid_utf8(l)));
+        line(std::string(phase_width + 2, ' ') + styled("2", format::printable(l)));
       }
     }
     last_phase_ = s.step.phase;
@@ -196,7 +196,7 @@ class Writer {
     if (t_.interpreter_ns) text += "; " + format::duration(*t_.interpreter_ns) + " in the interpreter";
     text += c.calls == 1 ? "; called once" : "; called " + std::to_string(c.calls) + " times";
     if (!c.note.empty()) text += (c.calls == 1 ? ": " : "; ") + c.note;
-    for (const std::string& l : wrapped(text + ".", width_)) line(styled("2", format::valid_utf8(l)));
+    for (const std::string& l : wrapped(text + ".", width_)) line(styled("2", format::printable(l)));
   }
 
   const TraceRecord& t_;

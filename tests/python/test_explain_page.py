@@ -2,7 +2,9 @@
 
 import json
 import re
+import sys
 import threading
+import types
 from pathlib import Path
 
 import page_check
@@ -403,3 +405,90 @@ def test_page_is_one_file_without_addresses(trace, tmp_path):
     text = trace.save(tmp_path / "a_plus_b.html").read_text()
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", text)
     assert "@import" not in text and "fetch(" not in text
+
+
+# ------------------------------------------------------------------------------------------------ terminal and notebook
+
+
+CONTROLS = [chr(c) for c in (*range(0x20), 0x7F, *range(0x80, 0xA0))]
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=lambda c: f"{ord(c):02x}")
+def test_t13_no_control_character_of_the_source_reaches_a_terminal(control, operands):
+    a, _ = operands
+    native = hl._C.explain_run(lambda: a + 1, f"a{control}[31m + b", f"f{control}.py:1", False, f"x{control}y", 1)
+    text = native.text(120, False)
+    assert not set(text) & (set(CONTROLS) - {"\n"})
+    assert "\ufffd" in text
+
+
+class ZMQInteractiveShell:
+    execution_count = 3
+
+
+def test_t13_a_notebook_shows_the_page_once(operands, monkeypatch, capsys):
+    shell, shown = ZMQInteractiveShell(), []
+    ipython, display = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+    ipython.get_ipython = lambda: shell
+    display.HTML, display.display = str, shown.append
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    a, b = operands
+    trace = hl.explain(lambda: a + b)
+    assert len(shown) == 1 and shown[0].startswith("<iframe")
+    assert capsys.readouterr().out == ""
+    assert trace._repr_html_() is None  # what the notebook asks of a cell's last value
+    shell.execution_count += 1
+    assert trace._repr_html_() == shown[0]
+    silent = hl.explain(lambda: a + b, show=False)
+    assert silent._repr_html_().startswith("<iframe") and len(shown) == 1
+
+
+# ---------------------------------------------------------------------------------------------------------------- axis
+
+UNITS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
+
+
+def test_t6_labels_of_the_axis_say_where_they_stand(tmp_path):
+    """Every mark of the linear axis, for lengths from 1 ns to 1000 s."""
+    source = (Path(__file__).resolve().parents[2] / "src/explain/page.js").read_text()
+
+    def function(name):
+        start = source.index(f"function {name}(")
+        return source[start : source.index("\n}\n", start) + 3]
+
+    helpers = "\n".join(re.findall(r"^const (?:significant|isNumber) = .*$", source, re.MULTILINE))
+    program = f"""(() => {{
+      {helpers}
+      {"".join(function(name) for name in ("duration", "roundDuration", "evenMarks"))}
+      const wholes = [];
+      for (let power = 0; power < 12; ++power)
+        for (const digits of [1, 1.01, 1.5, 1.99, 2, 2.5, 3, 3.99, 4, 4.01, 5, 6.1, 7.7, 8, 9.5, 9.996, 9.9999])
+          wholes.push(digits * 10 ** power);
+      return wholes.map(whole => [whole, evenMarks(whole).map(ns => [ns, roundDuration(ns)])]);
+    }})()"""
+    page = tmp_path / "empty.html"
+    page.write_text("<!doctype html><title>axis</title>")
+    seen = page_check.check_page(page, 400, 300, script=program)["value"]
+    assert len(seen) == 12 * 17
+    for whole, marks in seen:
+        assert 1 <= len(marks) <= 5 and marks[0] == [0, "0"] and marks[-1][0] <= whole * (1 + 1e-9)
+        values = []
+        for ns, text in marks[1:]:
+            number, unit = text.split(" ")
+            assert float(number) * UNITS[unit] == pytest.approx(ns, rel=1e-9), (whole, text)
+            assert number == f"{float(number):g}"
+            values.append(text)
+        assert len(set(values)) == len(values)
+
+
+def test_t13_the_page_has_the_recorder_s_note_and_the_number_of_calls(operands, tmp_path):
+    a, _ = operands
+    trace = hl.explain(lambda: print(end="") or a + 1, show=False)
+    seen = page_check.check_page(trace.save(tmp_path / "once.html"), 1200, 900, script=LOOK)["value"]["text"]
+    text = " ".join(seen.split())
+    assert "The function was called once." in text and "It uses print." in text
+    a_once = hl.explain(lambda: a + 1, show=False)
+    calls = a_once.dict()["recorder"]["calls"]
+    seen = page_check.check_page(a_once.save(tmp_path / "often.html"), 1200, 900, script=LOOK)["value"]["text"]
+    assert f"The function was called {calls:,} times." in " ".join(seen.split())
