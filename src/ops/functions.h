@@ -10,8 +10,8 @@ struct SqrtBackward : UnaryKernel<SqrtBackward> {
   static constexpr OpSchema schema{
       .name = "sqrt", .types = floating, .gradient_ulp = {1.5, 4}, .integers = Integers::to_default};
   static auto formula(auto x) { return sqrt(x); }
-  static constexpr auto gradient(auto g, auto x, auto) {
-    return grads([=] { return g / (2_c * conj(sqrt(x) + 0_c)); });  // +inf at -0 too
+  static constexpr auto gradient(auto g, auto, auto out) {
+    return grads([=] { return g / (2_c * conj(out + 0_c)); });  // +inf at -0 too
   }
 };
 
@@ -24,8 +24,8 @@ struct ExpBackward : UnaryKernel<ExpBackward> {
                                    .gradient_ulp = {1, 1},
                                    .integers = Integers::to_default};
   static auto formula(auto x) { return exp(x); }
-  static constexpr auto gradient(auto g, auto x, auto) {
-    return grads([=] { return g * conj(exp(x)); });
+  static constexpr auto gradient(auto g, auto, auto out) {
+    return grads([=] { return g * conj(out); });
   }
 };
 

@@ -40,6 +40,9 @@ Shape inverse(const Shape& order) {
   return r;
 }
 
+/// Whether kernels compute the dtype in float32 and round at the end.
+bool is_narrow(Dtype t) { return t == Dtype::float16 || t == Dtype::bfloat16; }
+
 /// A tensor that has a shape and no memory.
 TensorRef shape_of(const TensorImpl& t) {
   return TensorImpl::make(t.dtype(), t.device(), t.shape(), row_major(t.shape()), {});
@@ -145,6 +148,11 @@ Ref<OpNode> OpNode::make(const Call& c, std::span<const TensorRef> outputs, Dtyp
   if (c.op.schema.variadic) {
     for (const Operand& o : c.in) n->kept().list.push_back({shape_of(*o.tensor), 0, Saved::How::shape});
     return node;
+  }
+  // A 16-bit result has been rounded: a gradient that reads it computes it again, in float32.
+  const std::uint32_t operands = ((std::uint32_t{1} << count) - 1) << 1, results = reads & ~(operands | 1);
+  if (c.op.elementwise >= 0 && is_narrow(computed) && c.op.outputs == 1 && results != 0) {
+    reads = (reads & ~results) | operands;
   }
   for (int i = 0; i < count; ++i) {
     if ((reads >> (1 + i) & 1) != 0) {
@@ -255,6 +263,10 @@ std::vector<Tensor> OpNode::leaves(std::span<const Tensor> grads, std::uint32_t 
       leaf = Tensor::adopt(shape_of(*s.tensor).leak());
     }
   }
+  const int out = n + 1;
+  if (op_->elementwise >= 0 && op_->outputs == 1 && (reads >> out & 1) != 0 && !all[static_cast<std::size_t>(out)]) {
+    all[static_cast<std::size_t>(out)] = result_again(create_graph, histories);
+  }
   auto incoming = [&](int k, std::size_t leaf) {
     if (grads[static_cast<std::size_t>(k)]) {
       all[leaf] = grads[static_cast<std::size_t>(k)];
@@ -266,6 +278,18 @@ std::vector<Tensor> OpNode::leaves(std::span<const Tensor> grads, std::uint32_t 
   incoming(0, 0);
   if (op_->outputs == 2) incoming(1, all.size() - 1);
   return all;
+}
+
+Tensor OpNode::result_again(bool create_graph, const Histories* histories) {
+  std::array<Tensor, most_operands> wide;
+  std::array<Operand, most_operands> in;
+  const auto count = static_cast<std::size_t>(op_->arity);
+  for (std::size_t i = 0; i < count; ++i) {
+    wide[i] = unpack(static_cast<int>(i) + 1, create_graph, histories);
+    if (is_narrow(wide[i].dtype())) wide[i] = astype(wide[i], Dtype::float32);
+    in[i] = tensor_operand(wide[i].impl());
+  }
+  return Tensor::adopt(apply(*op_, {in.data(), count}, kept_->attrs.get()).leak());
 }
 
 void OpNode::gradients(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph, std::span<Tensor> result,

@@ -144,6 +144,8 @@ class OpNode final : public Node {
 
  private:
   void deallocate() noexcept override;
+  /// The result in float32, of operands in 16 bits.
+  Tensor result_again(bool create_graph, const Histories* histories);
   Tensor unpack(int leaf, bool create_graph, const Histories* histories);
   bool is_output(int leaf) const { return leaf > op_->arity; }
   void save(int leaf, const Operand& operand, const Storage* written);

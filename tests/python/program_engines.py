@@ -184,7 +184,7 @@ NAMED = [
         "one formula for real and complex numbers, and the complex one reads the operand",
     ),
     (
-        "(Reciprocal|Sqrt|Exp|Expm1|Tanh|Sigmoid|Softmax|LogSoftmax)Backward saved x",
+        "(Reciprocal|Expm1|Tanh|Sigmoid|Softmax|LogSoftmax)Backward saved x",
         "backward",
         "the gradient reads the operand, where PyTorch's reads the rounded result and refuses writes of that",
     ),

@@ -565,7 +565,11 @@ def test_l4_the_gradient_of_a_sum_takes_no_memory_of_its_own(op):
     assert used <= x.nbytes + 65536, used
 
 
-@pytest.mark.parametrize("op", [op for op in AUDITED if op not in ("relu", "copysign", "conj")])
+# Their result is their gradient, or decides it.
+READ_THEIR_RESULT = ("relu", "copysign", "conj", "exp", "sqrt")
+
+
+@pytest.mark.parametrize("op", [op for op in AUDITED if op not in READ_THEIR_RESULT])
 def test_l4_gradients_read_operands_and_no_result(op):
     """A result that goes on is not kept for its gradient: a write to it harms nothing."""
     n = OPS[op]["arity"]
@@ -580,6 +584,17 @@ def test_l4_gradients_read_operands_and_no_result(op):
     got = _C._grad([z], x, [hl.ones((3,), dtype=hl.float64)], False, False)
     for g, w in zip(got, want):
         np.testing.assert_array_equal(g.numpy(), w)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("op", ["exp", "sqrt"])
+def test_l4_what_reads_its_result_lets_its_operand_be_written(op, dtype):
+    x = hl.asarray([0.5, 1.5]).astype(getattr(hl, dtype)).requires_grad_()
+    want = _C._grad([getattr(hl, op)(x * 1)], [x], [hl.ones((2,), dtype=x.dtype)], False, False)[0]
+    y = x * 1
+    z = getattr(hl, op)(y)
+    y += 1
+    assert _C._grad([z], [x], [hl.ones((2,), dtype=x.dtype)], False, False)[0].tolist() == want.tolist()
 
 
 # ---- whole numbers out of floats ------------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ OPERANDS = {
     "number": lambda view, y, w: 2,
     "itself": lambda view, y, w: view,
     "overlapping": lambda view, y, w: y[4 - view.shape[0] :],
-    "of itself": lambda view, y, w: hl.exp(view * 1),  # whose gradient reads its operand
+    "of itself": lambda view, y, w: hl.exp(view),
     "broadcast": lambda view, y, w: w[1],
 }
 
