@@ -97,23 +97,6 @@ void for_each_row(const ForeignMemory& m, F&& f) {
   }
 }
 
-void check_booleans(const ForeignMemory& m, Border border) {
-  std::int64_t position = 0, found = -1;
-  unsigned value = 0;
-  for_each_row(m, [&](const std::byte* row, std::int64_t stride, std::int64_t n) {
-    for (std::int64_t i = 0; i < n && found < 0; ++i) {
-      value = std::to_integer<unsigned>(row[i * stride]);
-      if (value > 1) found = position + i;
-    }
-    position += n;
-  });
-  if (found < 0) return;
-  throw ValueError(std::string(name(border)) + "(): element " + std::to_string(found) +
-                       " of a bool buffer is the byte " + std::to_string(value) +
-                       "; a bool is 0 or 1: hand the bytes over as uint8 and compare them with 0",
-                   {{"index", found}, {"value", std::int64_t{value}}});
-}
-
 /// Copies elements of `parts` words each, in the other byte order where `swap` says so; nothing need be aligned.
 template <class Word, bool swap>
 void gather(const ForeignMemory& m, std::byte* to, int parts) {
@@ -280,7 +263,6 @@ TensorRef import_memory(const ForeignMemory& m, KeeperPtr keeper, std::optional<
                         Border border) {
   const std::int64_t numel = checked_numel(m.shape, itemsize(m.dtype));
   const Extent extent = extent_of(m, numel, border);
-  if (m.dtype == Dtype::boolean && numel != 0) check_booleans(m, border);
   const bool casts = dtype && *dtype != m.dtype;
   const std::string reason = why_not_shared(m, numel);
   if (copy == false) {

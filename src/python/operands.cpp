@@ -38,6 +38,11 @@ std::string holder_of(const Unwrapped& u) {
                       {{"op", std::string(op)}, {"dtype", to}});
 }
 
+/// A reduction adds integers exactly and rounds its result; other ops without integer kernels round their operand.
+bool rounds_integers(const OpSchema& schema) {
+  return schema.integers == Integers::to_default && schema.primitive != Primitive::reduce;
+}
+
 /// The double that rounds to the floating dtype as the int does; an infinity beyond all doubles.
 double rounded_int(const Unwrapped& u, Dtype dtype) {
   try {
@@ -416,7 +421,7 @@ void Aligned::make_first(const OpInfo& op, std::size_t first) {
   const std::span<const Unwrapped> numbers = std::span<const Unwrapped>(args_).subspan(first);
   Dtype dtype = dtype_of_numbers(op, op.schema.bounds ? numbers.first(1) : numbers);
   // Large ints too are rounded once.
-  if (op.schema.integers == Integers::to_default && kind(dtype) <= Kind::integer) dtype = Dtype::float32;
+  if (rounds_integers(op.schema) && kind(dtype) <= Kind::integer) dtype = Dtype::float32;
   u.owned = number_tensor(op.name(), u, dtype);
   u.tensor = u.owned.get();
 }
@@ -457,7 +462,7 @@ Aligned::Aligned(const OpInfo& op, std::vector<Unwrapped>&& given) : args_(std::
     for (Dtype& t : dtypes) t = autocast_dtype(autocast, op.schema, t);
   }
   dtype = promote_weak(promote(dtypes, op.schema.name.data()), weak);
-  if (op.schema.integers == Integers::to_default && kind(dtype) <= Kind::integer) dtype = Dtype::float32;
+  if (rounds_integers(op.schema) && kind(dtype) <= Kind::integer) dtype = Dtype::float32;
   promotion_.dtype = dtype;
   if (first == 1) {
     if (args_[0].tensor != nullptr) {

@@ -17,7 +17,7 @@ static inline double2 hl_scaled_complex128(double2 z, int* exponent) {
 
 // z / |z|, also where |z| overflows; an infinity has the direction of its infinite parts.
 static inline double2 hl_sign_complex128(double2 z) {
-  if (z.x == 0 && z.y == 0) return z;
+  if (z.x == 0 && z.y == 0) return (double2)(0.0, 0.0);
   if (isnan(z.x) || isnan(z.y)) return (double2)(as_double((ulong)0xfff << 51), as_double((ulong)0xfff << 51));
   if (isinf(z.x) || isinf(z.y)) z = (double2)(hl_unit_complex128(z.x), hl_unit_complex128(z.y));
   int exponent;

@@ -14,7 +14,7 @@ static __device__ inline double2 hl_scaled_complex128(double2 z, int* exponent) 
 
 // z / |z|, also where |z| overflows; an infinity has the direction of its infinite parts.
 static __device__ inline double2 hl_sign_complex128(double2 z) {
-  if (z.x == 0 && z.y == 0) return z;
+  if (z.x == 0 && z.y == 0) return make_double2(0.0, 0.0);
   if (isnan(z.x) || isnan(z.y)) return make_double2(__longlong_as_double((unsigned long long)0xfff << 51), __longlong_as_double((unsigned long long)0xfff << 51));
   if (isinf(z.x) || isinf(z.y)) z = make_double2(hl_unit_complex128(z.x), hl_unit_complex128(z.y));
   int exponent;

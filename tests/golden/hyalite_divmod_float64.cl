@@ -1,9 +1,16 @@
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL FP_CONTRACT OFF
 
-// The floor of the exact quotient: the rounded one is too large by 1 exactly if it is an integer that x falls short of.
+// The floor of the exact quotient, rounded once: the rounded quotient is too large by 1 exactly if it is an integer that
+// x falls short of, and far out by one place if it passed a middle that the floor, a tie, is rounded down from.
 static inline double hl_floor_divide_float64(double x, double y) {
   const double quotient = x / y, whole = floor(quotient), rest = fma(-whole, y, x);
+  if (fabs(whole) > 0x1p53) {
+    const double below = as_double(whole > 0 ? as_ulong(whole) - 1 : as_ulong(whole) + 1), gap = (whole - below) * 0.5;
+    const double passed = fma(gap, y, rest), beyond = fma(gap - 1, y, rest);
+    const bool between = y > 0 ? passed > 0 && beyond < 0 : passed < 0 && beyond > 0;
+    return between && (as_ulong(whole) & 1) ? below : whole;
+  }
   return whole == quotient && ((rest < 0 && y > 0) || (rest > 0 && y < 0)) ? whole - 1 : whole;
 }
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import ml_dtypes
 import mpmath
@@ -162,10 +163,7 @@ def remainder(x, y):
 
 
 def floor_divide(x, y):
-    """The floor of the exact quotient, 0 for integers divided by zero; floor(x / y) at zeros and infinities.
-
-    From four times the significand on (2 ^ 25 in float32) the rounded quotient is as near to it as any number.
-    """
+    """The floor of the exact quotient, 0 for integers divided by zero; floor(x / y) at zeros and infinities."""
     if x.dtype.kind in "iu":
         safe = np.where(y == 0, np.ones_like(y), y)
         quotient = np.where(
@@ -175,16 +173,22 @@ def floor_divide(x, y):
     ratio = x / y
     quotient = np.floor(ratio)
     exact = np.isfinite(x) & np.isfinite(y) & (x != 0) & (y != 0)
-    exact &= (quotient == ratio) & (np.abs(ratio) < 2.0 ** (np.finfo(x.dtype).nmant + 2))
+    exact &= (quotient == ratio) & np.isfinite(ratio)
     flat, places = quotient.ravel(), np.flatnonzero(exact)
     pairs = zip(x.ravel()[places].tolist(), y.ravel()[places].tolist())
-    flat[places] = [whole_quotient(a, b) for a, b in pairs]
+    flat[places] = [shortened(whole_quotient(a, b), np.finfo(x.dtype).nmant + 1) for a, b in pairs]
     return flat.reshape(quotient.shape)
 
 
 def whole_quotient(a, b):
     (p, q), (r, s) = a.as_integer_ratio(), b.as_integer_ratio()
     return (p * s) // (q * r)
+
+
+def shortened(whole, digits):
+    """An integer rounded to so many binary digits, ties to even."""
+    unit = 1 << max(abs(whole).bit_length() - digits, 0)
+    return round(Fraction(whole, unit)) * unit
 
 
 def shift(left):

@@ -1,5 +1,7 @@
 """The scalar reference of docs/reduction.md: slow, obvious, and the only oracle of the reduction tests."""
 
+from fractions import Fraction
+
 import numpy as np
 
 BLOCK, LANES = 1024, 16
@@ -64,6 +66,8 @@ def result_dtype(op, dtype):
         return np.dtype(bool)
     if op in ("argmax", "argmin"):
         return np.dtype("i8")
+    if op == "mean" and dtype.kind in "biu":
+        return np.dtype("f4")
     return accumulate_dtype(op, dtype) if dtype.kind in "biu" and op in ("sum", "prod") else dtype
 
 
@@ -106,6 +110,17 @@ def canonical(value):
     return value
 
 
+def exact_mean(x):
+    """The mean of integers: their exact sum, divided and rounded once to float32, the default float."""
+    if len(x) == 0:
+        return np.float32(np.nan)
+    mean = Fraction(sum(int(v) for v in x), len(x))
+    nearest = np.float32(float(mean))
+    candidates = [nearest, np.nextafter(nearest, np.float32(np.inf)), np.nextafter(nearest, np.float32(-np.inf))]
+    # Ties to the even significand.
+    return min(candidates, key=lambda c: (abs(Fraction(float(c)) - mean), int(c.view(np.uint32)) & 1))
+
+
 def reduce_sequence(op, x):
     """One output: the reduced elements in logical order, as a 1-D array of the input dtype."""
     with np.errstate(all="ignore"):
@@ -113,6 +128,8 @@ def reduce_sequence(op, x):
             return np.array(getattr(np, op)(x != 0))
         if op in ("max", "min", "argmax", "argmin"):
             value = extreme(op, x)
+        elif op == "mean" and x.dtype.kind in "biu":
+            return exact_mean(x)
         else:
             wide = x.astype(accumulate_dtype(op, x.dtype))
             value = ordered_prod(wide) if op == "prod" else ordered_sum(wide)
@@ -136,8 +153,6 @@ def round_to_bfloat16(value):
 def reduce_oracle(op, array, axis=None, keepdims=False):
     """The array the engine must give, bit for bit; `op` is sum, prod, mean, max, min, argmax, argmin, any or all."""
     array = np.asarray(array)
-    if op == "mean" and array.dtype.kind in "biu":
-        array = array.astype(np.float32)  # the front end's default float, each element rounded once
     axes = tuple(range(array.ndim)) if axis is None else (axis,) if np.isscalar(axis) else tuple(axis)
     axes = sorted(a % array.ndim for a in axes)
     kept = [a for a in range(array.ndim) if a not in axes]

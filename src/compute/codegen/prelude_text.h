@@ -83,9 +83,16 @@ inline constexpr Helper float_helpers[] = {
 }
 )"},
     {"floor_divide", float_types, R"(
-// The floor of the exact quotient: the rounded one is too large by 1 exactly if it is an integer that x falls short of.
+// The floor of the exact quotient, rounded once: the rounded quotient is too large by 1 exactly if it is an integer that
+// x falls short of, and far out by one place if it passed a middle that the floor, a tie, is rounded down from.
 @F @T hl_floor_divide_@D(@T x, @T y) {
   const @T quotient = x / y, whole = floor(quotient), rest = fma(-whole, y, x);
+  if (fabs(whole) > @exact) {
+    const @T below = @value(whole > 0 ? @bits(whole) - 1 : @bits(whole) + 1), gap = (whole - below) * 0.5@f;
+    const @T passed = fma(gap, y, rest), beyond = fma(gap - 1, y, rest);
+    const bool between = y > 0 ? passed > 0 && beyond < 0 : passed < 0 && beyond > 0;
+    return between && (@bits(whole) & 1) ? below : whole;
+  }
   return whole == quotient && ((rest < 0 && y > 0) || (rest > 0 && y < 0)) ? whole - 1 : whole;
 }
 )"},
@@ -279,7 +286,7 @@ inline constexpr Helper complex_helpers[] = {
 // expm1(x) cos y - 2 sin^2(y / 2) + i exp(x) sin y, where exp(z) is near 1.
 @F double2 hl_expm1_@D(double2 z) {
   const double x = z.x, y = z.y;
-  if (y == 0) return @C(expm1(x), y);
+  if (y == 0) return @C(x == 0 ? 0.0 : expm1(x), y);
   if (!(fabs(x) < 1) || !isfinite(y)) {
     const double2 e = hl_exp_@D(z);
     return @C(e.x - 1.0, e.y);
@@ -348,10 +355,10 @@ inline constexpr Helper complex_helpers[] = {
 @F double2 hl_cos_@D(double2 z) { return hl_cosh_@D(@C(hl_negative_float64(z.y), z.x)); }
 )"},
     {"tanh", wide_complex, R"(
-// C99 Annex G, section 6.2.6: (sinh x cosh x + i sin y cos y) / (sinh^2 x + cos^2 y).
+// As the array API standard lists it: (sinh x cosh x + i sin y cos y) / (sinh^2 x + cos^2 y).
 @F double2 hl_tanh_@D(double2 z) {
   const double x = z.x, y = z.y;
-  if (isinf(x)) return @C(copysign(1.0, x), copysign(0.0, isfinite(y) ? sin(y) * cos(y) : y));
+  if (isinf(x)) return @C(copysign(1.0, x), copysign(0.0, y));
   if (y == 0) return @C(tanh(x), y);
   if (!isfinite(y)) return @C(x == 0 ? x : @nan, @nan);
   const double s = sin(y), c = cos(y);
@@ -363,7 +370,7 @@ inline constexpr Helper complex_helpers[] = {
     {"sign", wide_complex, R"(
 // z / |z|, also where |z| overflows; an infinity has the direction of its infinite parts.
 @F double2 hl_sign_@D(double2 z) {
-  if (z.x == 0 && z.y == 0) return z;
+  if (z.x == 0 && z.y == 0) return @C(0.0, 0.0);
   if (isnan(z.x) || isnan(z.y)) return @C(@nan, @nan);
   if (isinf(z.x) || isinf(z.y)) z = @C(hl_unit_@D(z.x), hl_unit_@D(z.y));
   int exponent;

@@ -2,9 +2,11 @@
 #include "compute/cpu/backend.h"
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "compute/blocking.h"
 #include "compute/cpu/compare.h"
@@ -170,6 +172,31 @@ void describe_product(Recorder& rec, const Validated& v, const GemmReport& r) {
   step.source_op = std::string(v.call().op.name());
   rec.current_op().library = r.library.substr(0, r.library.find(' '));
   rec.current_op().threads = r.threads;
+}
+
+/// sum / n, n > 0, as a double: rounded to the nearest, or, `to_odd`, so that any narrower rounding of it is the exact
+/// quotient's.
+double exact_quotient(__int128 sum, std::int64_t n, bool to_odd) {
+  using Wide = unsigned __int128;
+  const auto bits_of = [](Wide x) {
+    const auto high = static_cast<std::uint64_t>(x >> 64);
+    return high != 0 ? 64 + std::bit_width(high) : std::bit_width(static_cast<std::uint64_t>(x));
+  };
+  if (sum == 0) return 0;
+  const Wide size = sum < 0 ? -static_cast<Wide>(sum) : static_cast<Wide>(sum);
+  const int up = 128 - bits_of(size);
+  const Wide dividend = size << up, quotient = dividend / static_cast<Wide>(n);
+  const int down = bits_of(quotient) - 64;  // at least 1, since n has at most 63 bits
+  auto mantissa = static_cast<std::uint64_t>(quotient >> down);
+  // What is cut off only matters by being there.
+  if (quotient * static_cast<Wide>(n) != dividend || quotient != static_cast<Wide>(mantissa) << down) mantissa |= 1;
+  int exponent = down - up;
+  if (to_odd) {
+    mantissa = mantissa >> 11 | ((mantissa & 0x7ff) != 0 ? 1 : 0);
+    exponent += 11;
+  }
+  const double r = std::ldexp(static_cast<double>(mantissa), exponent);
+  return sum < 0 ? -r : r;
 }
 
 class CpuBackend final : public Backend {
@@ -502,6 +529,9 @@ class CpuBackend final : public Backend {
     ByteStrides strides;
     byte_strides(x, x.shape(), strides);
     return timed(rec, v, [&](TensorImpl& out) {
+      if (c.op.schema.reduce == ReduceOp::mean && kind(x.dtype()) <= Kind::integer && is_floating(out.dtype())) {
+        if (integer_mean(x, mask, strides, out)) return;
+      }
       TensorRef source = TensorRef::share(const_cast<TensorImpl*>(&x));
       if (!reduce_supports(c.op.schema.reduce, x.dtype(), out.dtype())) {
         source = TensorImpl::empty(out.dtype(), x.shape());
@@ -510,15 +540,48 @@ class CpuBackend final : public Backend {
       }
       const ReduceArgs args{c.op.schema.reduce, source->dtype(), out.dtype(), source->data(), out.data(), x.ndim(),
                             x.shape().data(),   strides.data(),  mask};
-      bool finished = true;
-      if (x.nbytes() > small_bytes) {
-        const Blocking released;
-        finished = reduce(args, kernels().reduce);
-      } else {
-        finished = reduce(args, kernels().reduce);
-      }
-      if (!finished) throw Interrupted("interrupted; the unfinished result is dropped");
+      reduce_all(args, x.nbytes());
     });
+  }
+
+  static void reduce_all(const ReduceArgs& args, std::int64_t bytes) {
+    std::optional<Blocking> released;
+    if (bytes > small_bytes) released.emplace();
+    const bool finished = reduce(args, kernels().reduce);
+    released.reset();
+    if (!finished) throw Interrupted("interrupted; the unfinished result is dropped");
+  }
+
+  /// The exact sum, divided and rounded once. False where nothing is reduced or written.
+  [[gnu::noinline]] bool integer_mean(const TensorImpl& x, std::uint64_t mask, const ByteStrides& strides,
+                                      TensorImpl& out) {
+    if (x.numel() == 0) return false;
+    std::int64_t n = 1;
+    for (int i = 0; i < x.ndim(); ++i) n *= (mask >> i & 1) != 0 ? x.shape()[i] : 1;
+    const auto reduced = [&](ReduceOp op, Dtype dtype) {
+      TensorRef r = TensorImpl::empty(dtype, out.shape());
+      reduce_all({op, x.dtype(), dtype, x.data(), r->data(), x.ndim(), x.shape().data(), strides.data(), mask},
+                 x.nbytes());
+      return r;
+    };
+    const bool is_unsigned = is_unsigned_integer(x.dtype());
+    const TensorRef wrapped = reduced(ReduceOp::sum, is_unsigned ? Dtype::uint64 : Dtype::int64);
+    // 64 bits hold the sum modulo 2^64; a sum in float64 tells how often 2^64 went in.
+    const bool may_wrap = itemsize(x.dtype()) == 8 || n >= std::int64_t{1} << 31;
+    const TensorRef near = may_wrap ? reduced(ReduceOp::mean, Dtype::float64) : TensorRef();
+    const TensorRef quotient = TensorImpl::empty(Dtype::float64, out.shape());
+    for (std::int64_t i = 0; i < out.numel(); ++i) {
+      const std::uint64_t low = reinterpret_cast<const std::uint64_t*>(wrapped->data())[i];
+      __int128 sum = is_unsigned ? static_cast<__int128>(low) : static_cast<std::int64_t>(low);
+      if (may_wrap) {
+        const double about = reinterpret_cast<const double*>(near->data())[i] * static_cast<double>(n);
+        const double times = std::nearbyint((about - static_cast<double>(sum)) * 0x1p-64);
+        sum += static_cast<__int128>(times) << 64;
+      }
+      reinterpret_cast<double*>(quotient->data())[i] = exact_quotient(sum, n, out.dtype() != Dtype::float64);
+    }
+    copy(*quotient, out);
+    return true;
   }
 
   template <class R>

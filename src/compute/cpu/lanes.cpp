@@ -29,7 +29,7 @@ Complex<float> narrow(std::complex<double> z) { return {static_cast<float>(z.rea
 /// exp(x) - 1 without cancellation: expm1(x) cos y - 2 sin^2(y / 2) + i exp(x) sin y.
 std::complex<double> expm1_of(std::complex<double> z) {
   const double x = z.real(), y = z.imag();
-  if (y == 0) return {std::expm1(x), y};
+  if (y == 0) return {x == 0 ? 0.0 : std::expm1(x), y};
   if (!std::isfinite(x) || !std::isfinite(y)) return std::exp(z) - 1.0;
   const double half = std::sin(y / 2);
   return {std::expm1(x) * std::cos(y) - 2 * half * half, std::exp(x) * std::sin(y)};
@@ -79,15 +79,32 @@ Complex<R> divide_real(R a, Complex<R> b) {
 /// z / |z|, 0 of 0, a unit vector also where |z| overflows.
 std::complex<double> sign_of(std::complex<double> z) {
   const double x = z.real(), y = z.imag();
-  if (x == 0 && y == 0) return z;
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  if (std::isnan(x) || std::isnan(y)) return {nan, nan};
+  if (x == 0 && y == 0) return 0.0;
   if (std::isinf(x) || std::isinf(y)) {
-    if (std::isnan(x) || std::isnan(y)) return {std::numeric_limits<double>::quiet_NaN(), x + y};
     const double a = std::isinf(x) ? std::copysign(1.0, x) : 0 * x, b = std::isinf(y) ? std::copysign(1.0, y) : 0 * y;
     return sign_of({a, b});
   }
   const int scale = -std::max(std::ilogb(x), std::ilogb(y));
   const double a = std::ldexp(x, scale), b = std::ldexp(y, scale), length = std::sqrt(a * a + b * b);
   return {a / length, b / length};
+}
+
+/// At an infinite real part the imaginary one has the sign of y, as the array API standard has it; C99 has sin 2y's.
+std::complex<double> tanh_of(std::complex<double> z) {
+  if (std::isinf(z.real())) return {std::copysign(1.0, z.real()), std::copysign(0.0, z.imag())};
+  return std::tanh(z);
+}
+
+/// By the upper right quadrant: the C library leaves the signs of some zeros and infinities without symmetry.
+std::complex<double> sin_of(std::complex<double> z) {
+  const std::complex<double> w = std::sin(std::complex<double>(std::fabs(z.real()), std::fabs(z.imag())));
+  return {std::signbit(z.real()) ? -w.real() : w.real(), std::signbit(z.imag()) ? -w.imag() : w.imag()};
+}
+std::complex<double> cos_of(std::complex<double> z) {
+  const std::complex<double> w = std::cos(std::complex<double>(std::fabs(z.real()), std::fabs(z.imag())));
+  return {w.real(), std::signbit(z.real()) != std::signbit(z.imag()) ? -w.imag() : w.imag()};
 }
 
 std::complex<double> power_of(std::complex<double> a, std::complex<double> b) {
@@ -126,9 +143,9 @@ HYALITE_DEFINE(exp, std::exp)
 HYALITE_DEFINE(expm1, expm1_of)
 HYALITE_DEFINE(log, std::log)
 HYALITE_DEFINE(log1p, log1p_of)
-HYALITE_DEFINE(sin, std::sin)
-HYALITE_DEFINE(cos, std::cos)
-HYALITE_DEFINE(tanh, std::tanh)
+HYALITE_DEFINE(sin, sin_of)
+HYALITE_DEFINE(cos, cos_of)
+HYALITE_DEFINE(tanh, tanh_of)
 HYALITE_DEFINE(sign, sign_of)
 #undef HYALITE_DEFINE
 

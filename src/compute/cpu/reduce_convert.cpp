@@ -25,6 +25,12 @@ struct Brain {
 template <class T>
 constexpr bool is_16_bit_float = std::is_same_v<T, Half> || std::is_same_v<T, Brain>;
 
+/// Any byte but 0 is True.
+struct Truth {
+  std::uint8_t bits;
+  operator std::uint8_t() const { return bits != 0; }
+};
+
 float widen(Brain x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
 
 float widen(Half x) {
@@ -94,7 +100,7 @@ void nonzero(const void* in, int64_t count, void* out) {
 template <class From>
 ConvertFn convert_from(Dtype to) {
   if (to == Dtype::float64) return convert_all<From, double>;
-  if constexpr (std::is_integral_v<From>)
+  if constexpr (std::is_integral_v<From> || std::is_same_v<From, Truth>)
     return convert_all<From, int64_t>;
   else
     return convert_all<From, float>;
@@ -202,6 +208,7 @@ void store(void* out, T x) {
 ConvertFn convert_fn(Dtype from, Dtype to) {
   switch (from) {
     case Dtype::boolean:
+      return convert_from<Truth>(to);
     case Dtype::uint8:
       return convert_from<std::uint8_t>(to);
     case Dtype::int8:

@@ -197,6 +197,20 @@ struct Max : VectorOp<AccType> {
   }
 };
 
+/// Booleans count as 0 or 1, whatever bytes other than 0 the memory holds for True.
+struct TruthSum : Sum<std::uint8_t, int64_t> {
+  explicit TruthSum(uint64_t bits) : Sum(bits) {}
+  HWY_INLINE V load(const std::uint8_t* p) const {
+    return hn::IfThenElseZero(hn::Ne(Sum::load(p), hn::Zero(D())), hn::Set(D(), 1));
+  }
+};
+struct TruthMax : Max<std::uint8_t, std::uint8_t> {
+  explicit TruthMax(uint64_t bits) : Max(bits) {}
+  HWY_INLINE V load(const std::uint8_t* p) const {
+    return hn::Xor(hn::Min(load_as(D(), p), hn::Set(D(), 1)), hn::Set(D(), flip));
+  }
+};
+
 /// Or of the masked elements.
 template <class T>
 struct AnyBit : VectorOp<T> {
@@ -512,12 +526,16 @@ ReduceKernel make_kernel() {
   return k;
 }
 
+template <class Op>
+ReduceKernel make_max_kernel_of() {
+  ReduceKernel k = make_kernel<Op>();
+  k.select = select<Op>;
+  k.locate = locate<Op>;
+  return k;
+}
 template <class In, class Acc = In>
 ReduceKernel make_max_kernel() {
-  ReduceKernel k = make_kernel<Max<In, Acc>>();
-  k.select = select<Max<In, Acc>>;
-  k.locate = locate<Max<In, Acc>>;
-  return k;
+  return make_max_kernel_of<Max<In, Acc>>();
 }
 
 template <template <class> class Op>
@@ -532,7 +550,8 @@ inline ReduceKernels make_kernels() {
   ReduceKernels t{};
   const auto sum = [&](Dtype d) -> ReduceKernel& { return t.sum[static_cast<int>(d)]; };
   const auto max = [&](Dtype d) -> ReduceKernel& { return t.max[static_cast<int>(d)]; };
-  sum(Dtype::boolean) = sum(Dtype::uint8) = make_kernel<Sum<std::uint8_t, int64_t>>();
+  sum(Dtype::boolean) = make_kernel<TruthSum>();
+  sum(Dtype::uint8) = make_kernel<Sum<std::uint8_t, int64_t>>();
   sum(Dtype::int8) = make_kernel<Sum<std::int8_t, int64_t>>();
   sum(Dtype::int16) = make_kernel<Sum<std::int16_t, int64_t>>();
   sum(Dtype::int32) = make_kernel<Sum<std::int32_t, int64_t>>();
@@ -543,7 +562,8 @@ inline ReduceKernels make_kernels() {
   sum(Dtype::bfloat16) = make_kernel<Sum<Brain, float>>();
   sum(Dtype::float32) = sum(Dtype::complex64) = make_kernel<Sum<float, double>>();
   sum(Dtype::float64) = sum(Dtype::complex128) = make_kernel<Sum<double, double>>();
-  max(Dtype::boolean) = max(Dtype::uint8) = make_max_kernel<std::uint8_t>();
+  max(Dtype::boolean) = make_max_kernel_of<TruthMax>();
+  max(Dtype::uint8) = make_max_kernel<std::uint8_t>();
   max(Dtype::int8) = make_max_kernel<std::int8_t>();
   max(Dtype::int16) = make_max_kernel<std::int16_t>();
   max(Dtype::int32) = make_max_kernel<std::int32_t>();

@@ -51,7 +51,7 @@ struct Mask {
   friend Mask operator!(Mask a) { return {hn::Not(a.m)}; }
 };
 
-/// Bytes 0 and 1 to a mask, eight at a time through packed bits.
+/// Bytes to a mask, true where one is not 0, eight at a time through packed bits.
 template <class T>
 Mask<T> Mask<T>::load(const void* p) {
   constexpr std::size_t lanes = HWY_LANES(T);
@@ -65,7 +65,9 @@ Mask<T> Mask<T>::load(const void* p) {
     for (std::size_t i = 0; i < lanes; i += 8) {
       std::uint64_t w = 0;
       std::memcpy(&w, bytes + i, lanes < 8 ? lanes : 8);
-      packed[i / 8] = static_cast<std::uint8_t>((w * 0x0102040810204080u) >> 56);
+      // Memory shared with others may hold any byte: its top bit is set where it is not 0.
+      w = (((w & 0x7f7f7f7f7f7f7f7fu) + 0x7f7f7f7f7f7f7f7fu) | w) & 0x8080808080808080u;
+      packed[i / 8] = static_cast<std::uint8_t>(((w >> 7) * 0x0102040810204080u) >> 56);
     }
     return {hn::LoadMaskBits(Tag<T>(), packed)};
   }
@@ -217,7 +219,7 @@ Vec<T> select(Mask<T> m, Vec<T> a, Vec<T> b) {
   return hn::IfThenElse(m.m, a.v, b.v);
 }
 
-/// Booleans: uint8 lanes with values 0 and 1.
+/// Booleans: uint8 lanes with values 0 and 1, whatever bytes other than 0 the memory holds for True.
 template <>
 struct Vec<Bool> : Vec<std::uint8_t> {
   using Base = Vec<std::uint8_t>;
@@ -225,8 +227,9 @@ struct Vec<Bool> : Vec<std::uint8_t> {
   Vec() = default;
   Vec(Base b) : Base(b) {}
   Vec(Constant c) : Base(Constant{c.value != 0 ? 1.0 : 0.0}) {}
-  static Vec load(const void* p) { return Base::load(p); }
-  static Vec load_n(const void* p, std::size_t n) { return Base::load_n(p, n); }
+  static Vec load(const void* p) { return truth(Base::load(p)); }
+  static Vec load_n(const void* p, std::size_t n) { return truth(Base::load_n(p, n)); }
+  static Vec truth(Base b) { return Base(hn::Min(b.v, hn::Set(Base::D(), 1))); }
   friend Vec operator+(Vec a, Vec b) { return Base(hn::Or(a.v, b.v)); }
   friend Vec operator*(Vec a, Vec b) { return Base(hn::And(a.v, b.v)); }
   friend Vec operator&(Vec a, Vec b) { return Base(hn::And(a.v, b.v)); }
@@ -400,15 +403,31 @@ Vec<T> fused_multiply_add(Constant a, Vec<T> b, Vec<T> c) {
   return fused_multiply_add(Vec<T>(a), b, c);
 }
 
-/// The floor of the exact quotient: the rounded one is too large by 1 exactly if it is an integer that x falls short
-/// of.
+/// The floor of the exact quotient, rounded once. The rounded quotient is too large by 1 exactly if it is an integer
+/// that x falls short of. Where neighbours are 2 or more apart it is too large by that distance if the floor is the
+/// number half-way, a tie that goes down to the even neighbour, and the quotient itself passed it.
 template <RealFloat T>
 Vec<T> floor_divide(Vec<T> x, Vec<T> y) {
   using V = Vec<T>;
   const V quotient = x / y, whole = floor(quotient), zero = V::fill(0);
   const V rest = fused_multiply_add(-whole, y, x);
   const auto short_of = (whole == quotient) & (((rest < zero) & (zero < y)) | ((zero < rest) & (y < zero)));
-  return select(short_of, whole - V::fill(1), whole);
+  const V near = select(short_of, whole - V::fill(1), whole);
+  constexpr T dense = static_cast<T>(std::uint64_t{1} << std::numeric_limits<T>::digits);
+  const Mask<T> sparse = V::fill(dense) < abs(whole);
+  if (!sparse.any()) return near;
+  using U = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  const Tag<U> du;
+  const auto bits = hn::BitCast(du, whole.v), one = hn::Set(du, U{1});
+  const V below =
+      select(zero < whole, V(hn::BitCast(Tag<T>(), hn::Sub(bits, one))), V(hn::BitCast(Tag<T>(), hn::Add(bits, one))));
+  const Mask<T> odd{hn::RebindMask(Tag<T>(), hn::Eq(hn::And(bits, one), one))};
+  // Signs of (quotient - middle) y and (quotient - middle - 1) y; each is rounded once, which keeps its sign.
+  const V half = (whole - below) * V::fill(T(0.5));
+  const V passed = fused_multiply_add(half, y, rest), beyond = fused_multiply_add(half - V::fill(1), y, rest);
+  const Mask<T> between =
+      ((zero < passed) & (beyond < zero) & (zero < y)) | ((passed < zero) & (zero < beyond) & (y < zero));
+  return select(sparse, select(between & odd, below, whole), near);
 }
 template <RealFloat T>
 Vec<T> remainder(Vec<T> x, Vec<T> y) {
