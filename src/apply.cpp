@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "compute/backend.h"
+#include "record/forward.h"
 #include "tensor/context.h"
 #include "validate/guard.h"
 
@@ -143,6 +144,9 @@ Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
       node = record(c, {outputs, static_cast<std::size_t>(c.op.outputs)}, v.dtype());
     }
     if constexpr (R::on) report_node(rec.r, c, node.get(), wanted);
+  }
+  if (node && ctx.forward != nullptr) [[unlikely]] {
+    Forward::push(*node);
   }
   if constexpr (R::on) {
     report_result(rec.r, c, *o.first, static_cast<bool>(node));

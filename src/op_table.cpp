@@ -106,6 +106,26 @@ Tensor other_gradient(const GradientCall& c, int i) {
   }
 }
 
+/// An op may say its tangent: of the operands' tangents, the operands, the output and the attributes.
+template <class Op>
+constexpr bool has_tangent() {
+  if constexpr (Op::arity == 1) {
+    return requires(const Tensor& t, const Attrs& a) { Op::tangent(t, t, t, a); };
+  } else if constexpr (Op::arity == 2) {
+    return requires(const Tensor& t, const Attrs& a) { Op::tangent(t, t, t, t, t, a); };
+  } else {
+    return false;
+  }
+}
+
+template <class Op>
+Tensor tangent_of(const TangentCall& c) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return Op::tangent(c.tangents[I]..., c.leaves[1 + I]..., c.leaves[1 + Op::arity], *c.attrs);
+  }
+  (std::make_index_sequence<Op::arity>());
+}
+
 template <class Op>
 Tensor composed(const Call& c) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -143,6 +163,7 @@ OpInfo make_info(int index) {
     if constexpr (requires { Op::view; }) o.view = &Op::view;
     if constexpr (Op::schema.primitive == Primitive::compose) o.compose = &composed<Op>;
     o.gradient = &other_gradient<Op>;
+    if constexpr (has_tangent<Op>()) o.tangent = &tangent_of<Op>;
     o.has_gradient = !std::is_base_of_v<TestKernel<Op>, Op>;
   }
   return o;

@@ -30,6 +30,8 @@ from . import _autograd, _creation, _dtypes, _function, _functions, _modes, _sys
 globals().update({name: getattr(_C, name) for name in _C._op_names()})
 for _module in (_dtypes, _creation, _functions, _modes, _autograd, _function, _system):
     globals().update({name: getattr(_module, name) for name in _module.__all__})
+# A node made by one of these names the line of its caller.
+_C._hide_frames([vars(_module) for _module in (_autograd, _creation, _function, _functions, _modes)])
 for _name in ("astype", "expand_dims", "squeeze"):
     setattr(Tensor, _name, getattr(_functions, _name))
 Tensor.reshape = _functions._reshape_method

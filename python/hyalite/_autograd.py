@@ -1,12 +1,17 @@
 """Derivatives of functions: grad, vjp and their like, and backward from tensors."""
 
 import functools
+import math
 import operator
+import weakref
 
 from . import _C, _creation, _tree
-from ._modes import enable_grad
+from ._modes import enable_grad, no_grad
 
-__all__ = ["backward", "grad", "gradients", "hessian", "jacobian", "stop_gradient", "value_and_grad", "vjp"]
+__all__ = [
+    "backward", "grad", "gradcheck", "gradients", "hessian", "jacobian", "jvp", "stop_gradient", "value_and_grad",
+    "vjp",
+]  # fmt: skip
 
 _DIFFERENTIABLE = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 
@@ -58,7 +63,7 @@ class _Inputs:
         self.names = [n for _, names, _ in flat for n in names]
         leaves = [x for leaves, _, _ in flat for x in leaves]
         self.given = [_differentiable(x, function, n) for x, n in zip(leaves, self.names, strict=True)]
-        self.fresh = [_C.positive(x) if x.requires_grad else x.detach().requires_grad_(True) for x in self.given]
+        self.fresh = [_C.positive(x) if x.requires_grad else _C._argument(x) for x in self.given]
         self.own = [t for t, x in zip(self.fresh, self.given, strict=True) if not x.requires_grad]
 
     def trees(self, leaves=None):
@@ -232,14 +237,8 @@ class _Outputs:
         return _C._full(list(t.shape), 0, t.dtype, t.device)
 
 
-def _matched(tree, templates, names, rebuild_names, function, what):
-    """The leaves of `tree`, which must look like the templates: as many, of their shapes and dtypes."""
-    leaves, own_names, _ = _tree.flatten(tree)
-    if own_names != rebuild_names:
-        raise ValueError(
-            f"{function}(): {what} {own_names or 'nothing'} do not have the form of {', '.join(names)}; write the "
-            "same lists, tuples and dicts"
-        )
+def _matched(leaves, templates, names, function, what):
+    """Tensors that must look like the templates, of their shapes and dtypes; numbers become 0-d ones."""
     out = []
     for x, t, n in zip(leaves, templates, names, strict=True):
         if not isinstance(x, _C.Tensor):
@@ -274,8 +273,13 @@ def vjp(f, *primals, has_aux=False):
 
     def pullback(cotangents):
         """The cotangents of the arguments, from those of the result."""
-        form = _tree.flatten(value)[1]
-        given = _matched(cotangents, outputs.leaves, outputs.names, form, "vjp", "cotangents")
+        leaves, names, _ = _tree.flatten(cotangents, "the result")
+        if names != outputs.names:
+            raise ValueError(
+                f"vjp(): the cotangents {', '.join(names) or 'None'} do not have the form of "
+                f"{', '.join(outputs.names)}; write the same lists, tuples and dicts"
+            )
+        given = _matched(leaves, outputs.leaves, outputs.names, "vjp", "cotangents")
         create = graph or (_C.is_grad_enabled() and any(g.requires_grad for g in given))
         return tuple(inputs.trees(inputs.like(_pulled_back(outputs, inputs, given, create))))
 
@@ -290,12 +294,50 @@ def _pulled_back(outputs, inputs, cotangents, create):
     return _C._grad([t for t, _ in roots], inputs.fresh, [g for _, g in roots], True, create)
 
 
+def jvp(f, primals, tangents, *, has_aux=False):
+    """The pair of `f(*primals)` and its derivative along `tangents`, by forward mode: one pass beside the values.
+
+    `primals` and `tangents` are tuples of as many arguments, alike in form, shapes and dtypes. Each op pushes the
+    tangents of its operands on as it is computed; nothing is walked backward, so what is written in place afterwards
+    does not matter. Nests with itself and with `grad`, either way round. With `has_aux`, `f` returns `(value, aux)`
+    and the result is `(value, tangent, aux)`. Arguments, zeros and closures as in `value_and_grad`.
+    """
+    _check_callable(f, "jvp")
+    for what, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, (tuple, list)):
+            raise TypeError(f"jvp(): {what} must be a tuple of arguments, not {_kind_of(given)}; write (x,)")
+    if len(tangents) != len(primals):
+        raise ValueError(f"jvp(): {len(tangents)} tangents for {len(primals)} primals; write one for each")
+    recording = _C.is_grad_enabled()
+    forward = _C._Forward(recording)
+    with enable_grad():
+        names = [f"argument {i}" for i in range(len(primals))]
+        inputs = _Inputs(primals, names, "jvp")
+        flat = [_tree.flatten(t, name) for t, name in zip(tangents, names, strict=True)]
+        if [n for _, names, _ in flat for n in names] != inputs.names:
+            raise ValueError("jvp(): the tangents must be lists, tuples and dicts of the same form as the primals")
+        given = _matched([x for leaves, _, _ in flat for x in leaves], inputs.given, inputs.names, "jvp", "tangents")
+        for fresh, tangent, x in zip(inputs.fresh, given, inputs.given, strict=True):
+            forward.seed(fresh, tangent, x.requires_grad)
+        forward.enter()
+        try:
+            value, aux = _with_aux(f(*inputs.trees()), has_aux, "jvp")
+        finally:
+            forward.leave()
+        outputs = _Outputs(value, "jvp")
+        found = [forward.tangent(t) for t in outputs.leaves]
+        found = [outputs.zeros(i) if t is None else t for i, t in enumerate(found)]
+    settle = inputs.settle if recording else stop_gradient
+    value, tangent = (outputs.rebuild([settle(t) for t in ts]) for ts in (outputs.leaves, found))
+    return (value, tangent, _tree.map_leaves(settle, aux)) if has_aux else (value, tangent)
+
+
 def jacobian(f, argnums=0, has_aux=False):
     """A function giving all derivatives of `f`'s result by the arguments in `argnums`, of shape result + argument.
 
     A result or an argument that is a list, tuple or dict gives one of them for each tensor, the result's outside. A
     complex result or argument counts as `vjp` counts it: row i is the gradient of the real part of element i. One
-    walk backward for each element of the result.
+    walk for each element of the result, backward, or of the arguments, forward, whichever are fewer.
     """
     _check_callable(f, "jacobian")
 
@@ -309,7 +351,9 @@ def jacobian(f, argnums=0, has_aux=False):
             if has_aux:
                 aux = _tree.map_leaves(inputs.settle if recording else stop_gradient, aux)
             graph = recording and inputs.reach_others(outputs.leaves)
-            rows = [_rows(t, what, inputs, graph) for t, what in zip(outputs.leaves, outputs.names, strict=True)]
+            rows = _columns(outputs, inputs, graph) or [
+                _rows(t, what, inputs, graph) for t, what in zip(outputs.leaves, outputs.names, strict=True)
+            ]
         blocks = []
         for by_input in rows:
             trees = inputs.trees(by_input)
@@ -318,6 +362,32 @@ def jacobian(f, argnums=0, has_aux=False):
         return (out, aux) if has_aux else out
 
     return wrapped
+
+
+def _columns(outputs, inputs, graph):
+    """By output and input, from forward mode, where that takes fewer walks; None where it does not."""
+    tensors = outputs.leaves + inputs.given
+    wide = sum(t.size for t in outputs.leaves) > sum(x.size for x in inputs.given)
+    if not wide or any(t.dtype.name not in _DIFFERENTIABLE or t.dtype.name.startswith("complex") for t in tensors):
+        return None
+    blocks = [[] for _ in outputs.leaves]
+    for fresh, x in zip(inputs.fresh, inputs.given, strict=True):
+        columns = [[] for _ in outputs.leaves]
+        for i in range(x.size):
+            forward, seed = _C._Forward(graph), _C._full([x.size], 0, x.dtype, x.device)
+            seed[i] = 1
+            forward.seed(fresh, seed.reshape(x.shape), x.requires_grad)
+            for k, t in enumerate(outputs.leaves):
+                along = forward.tangent(t)
+                columns[k].append(outputs.zeros(k) if along is None else along)
+        for k, t in enumerate(outputs.leaves):
+            shape = t.shape + x.shape
+            if x.size == 0:
+                blocks[k].append(_C._full(list(shape), 0, x.dtype, x.device))
+                continue
+            joined = _C.concat([_C.expand_dims(c, t.ndim) for c in columns[k]], t.ndim)
+            blocks[k].append(_C.reshape(joined if joined.dtype is x.dtype else joined.astype(x.dtype), shape))
+    return blocks
 
 
 def _rows(output, what, inputs, graph):
@@ -398,10 +468,35 @@ def gradients(outputs, inputs, gradients=None, *, retain_graph=False, create_gra
     return tuple(found)
 
 
-def backward(roots, gradients=None, *, retain_graph=False, create_graph=False):
-    """Adds the gradient of the weighted sum of `roots` to the grad of every leaf they depend on."""
+def backward(roots, gradients=None, *, retain_graph=False, create_graph=False, inputs=None):
+    """Adds the gradient of the weighted sum of `roots` to the grad of every leaf they depend on.
+
+    With `inputs`, to the grad of these tensors only, leaves or not; one without a path is left as it is.
+    """
+    if inputs is not None:
+        return _backward_to(roots, gradients, inputs, retain_graph, create_graph)
     roots = _tensors(roots, "backward", "roots")
-    _C._backward(roots, _weights(gradients, roots, "backward"), retain_graph, create_graph)
+    return _C._backward(roots, _weights(gradients, roots, "backward"), retain_graph, create_graph)
+
+
+def _backward_to(roots, gradients, inputs, retain_graph, create_graph):
+    roots, wanted = _tensors(roots, "backward", "roots"), _tensors(inputs, "backward", "inputs")
+    if not wanted:
+        raise ValueError("backward(): inputs must not be empty; leave it out for every leaf")
+    once = list({id(t): t for t in wanted}.values())
+    _C._backward_to(roots, once, _weights(gradients, roots, "backward"), bool(retain_graph), bool(create_graph))
+
+
+def _keeper(tensor):
+    """The hook of Tensor.retain_grad: it knows the tensor weakly, for the tensor's node holds the hook."""
+    kept = weakref.ref(tensor)
+
+    def keep(gradient):
+        t = kept()
+        if t is not None:
+            t.grad = gradient.copy() if t.grad is None else t.grad + gradient
+
+    return keep
 
 
 def stop_gradient(x):
@@ -410,3 +505,120 @@ def stop_gradient(x):
     Takes lists, tuples and dicts of tensors too; what is no tensor stays as it is.
     """
     return _tree.map_leaves(lambda t: t.detach() if isinstance(t, _C.Tensor) else t, x)
+
+
+# ---- gradcheck --------------------------------------------------------------------------------------------------
+
+
+def _gauss(like, rng):
+    """Random numbers of about 1 in the shape and dtype of a tensor."""
+    whole = like.dtype.name.startswith("complex")
+    draw = (lambda: complex(rng.gauss(0, 1), rng.gauss(0, 1))) if whole else (lambda: rng.gauss(0, 1))
+    values = [draw() for _ in range(like.size)]
+    return _C._asarray(values, like.dtype, None).reshape(like.shape) if values else like.detach().copy()
+
+
+def _inner(pairs):
+    """The real inner product of lists of tensors, as a number."""
+    return math.fsum(_C.sum(_C.real(_C.conj(a.detach()) * b.detach())).item() for a, b in pairs if a.size)
+
+
+def _check_order(f, flat, rebuild, names, rng, options, order):
+    """What is wrong with the derivatives of `f` by each floating leaf, as text; None if nothing is."""
+    eps, atol, rtol, modes = options
+    at = [i for i, x in enumerate(flat) if isinstance(x, _C.Tensor) and x.dtype.name in ("float64", "complex128")]
+
+    def of_leaves(*leaves):
+        full = list(flat)
+        for i, x in zip(at, leaves, strict=True):
+            full[i] = x
+        out = _Outputs(f(*rebuild(full)), "gradcheck").leaves
+        return [t for t in out if t.dtype.name in ("float64", "complex128")]
+
+    point = [flat[i].detach() for i in at]
+    if not of_leaves(*point):
+        raise TypeError("gradcheck(): f returned no float64 or complex128 tensor")
+    values, pullback = vjp(of_leaves, *point)
+    weights = [_gauss(t, rng) for t in values]
+    back = pullback(weights)
+    for k, i in enumerate(at):
+        direction = [
+            _gauss(x, rng) if k == j else _C._full(list(x.shape), 0, x.dtype, "cpu") for j, x in enumerate(point)
+        ]
+        with no_grad():
+            up, down = (of_leaves(*[x + s * d for x, d in zip(point, direction, strict=True)]) for s in (eps, -eps))
+        numeric = _inner(zip(weights, [(a - b) / (2 * eps) for a, b in zip(up, down, strict=True)], strict=True))
+        for mode in modes:
+            if mode == "reverse":
+                got = _inner([(back[k], direction[k])])
+            else:
+                got = _inner(zip(weights, jvp(of_leaves, tuple(point), tuple(direction))[1], strict=True))
+            if not abs(got - numeric) <= atol + rtol * max(abs(got), abs(numeric)):
+                return (
+                    f"the {mode} derivative of order {order} by {names[i]} along a random direction is {got!r}, "
+                    f"central differences give {numeric!r}"
+                )
+    return None
+
+
+def gradcheck(
+    f, inputs, *, order=1, modes=("reverse", "forward"), eps=1e-6, atol=1e-6, rtol=1e-5, raise_exception=True
+):
+    """Compares the derivatives of `f(*inputs)` with central differences along random directions; True if they agree.
+
+    `inputs` is a tensor or a tuple of arguments: tensors of float64 or complex128, which are moved, and anything else,
+    which stays. `order=2` compares the derivatives of the gradient too. Where they differ it raises AutogradError with
+    both numbers, or gives False. The directions are the same in every call.
+    """
+    _check_callable(f, "gradcheck")
+    inputs = (inputs,) if isinstance(inputs, _C.Tensor) else inputs
+    if not isinstance(inputs, (tuple, list)):
+        raise TypeError(f"gradcheck(): inputs must be a tensor or a tuple of arguments, not {_kind_of(inputs)}")
+    if order not in (1, 2):
+        raise ValueError(
+            f"gradcheck(): order must be 1 or 2, not {order!r}; write gradcheck(hl.grad(f), ...) for higher"
+        )
+    modes = (modes,) if isinstance(modes, str) else tuple(modes)
+    if not modes or any(m not in ("reverse", "forward") for m in modes):
+        raise ValueError(f'gradcheck(): modes must be "reverse" and "forward", not {modes!r}')
+    flat, names, rebuild = _tree.flatten(list(inputs), "input")
+    for x, name in zip(flat, names, strict=True):
+        if isinstance(x, _C.Tensor) and x.dtype.name in ("float16", "bfloat16", "float32", "complex64"):
+            wide = "complex128" if x.dtype.name == "complex64" else "float64"
+            raise TypeError(
+                f"gradcheck(): {name} is {x.dtype.name}, too narrow for differences; write x.astype(hl.{wide})"
+            )
+    if not any(isinstance(x, _C.Tensor) and x.dtype.name in ("float64", "complex128") for x in flat):
+        raise TypeError("gradcheck(): no input is a tensor of float64 or complex128")
+    import random  # 5 ms that `import hyalite` must not wait for
+
+    rng, options = random.Random(0), (eps, atol, rtol, modes)
+    wrong = _check_order(f, flat, rebuild, names, rng, options, 1)
+    if wrong is None and order == 2:
+        wrong = _check_order(_gradient_along(f, flat, rebuild, rng), flat, rebuild, names, rng, options, 2)
+    if wrong is not None and raise_exception:
+        raise _C.AutogradError(f"gradcheck(): {wrong}")
+    return wrong is None
+
+
+def _gradient_along(f, flat, rebuild, rng):
+    """The gradient of `f`'s result, weighted at random, by its floating arguments: itself a function of them."""
+    at = [i for i, x in enumerate(flat) if isinstance(x, _C.Tensor) and x.dtype.name in ("float64", "complex128")]
+    weights = []
+
+    def gradient(*args):
+        leaves = _tree.flatten(list(args))[0]
+
+        def of_leaves(*moved):
+            full = list(leaves)
+            for i, x in zip(at, moved, strict=True):
+                full[i] = x
+            out = _Outputs(f(*rebuild(full)), "gradcheck").leaves
+            return [t for t in out if t.dtype.name in ("float64", "complex128")]
+
+        values, pullback = vjp(of_leaves, *[leaves[i] for i in at])
+        if not weights:
+            weights.extend(_gauss(t, rng) for t in values)
+        return pullback(weights)
+
+    return gradient

@@ -1,10 +1,10 @@
 """Functions with a gradient of their own, and functions that are computed again for it."""
 
-from . import _C
-from ._autograd import _DIFFERENTIABLE, _kind_of
-from ._modes import no_grad
+from . import _C, _tree
+from ._autograd import _DIFFERENTIABLE, _check_callable, _kind_of
+from ._modes import enable_grad, no_grad
 
-__all__ = ["Function"]
+__all__ = ["Function", "checkpoint"]
 
 
 class _Saved:
@@ -197,3 +197,99 @@ def _checked(name, result, forms, wanted):
                 f"write g.astype(hl.{dtype.name})"
             )
     return [g if want else None for g, want in zip(given, wanted, strict=True)]
+
+
+# ---- checkpoint -------------------------------------------------------------------------------------------------
+
+
+class _Kept:
+    """The arguments of a checkpointed call, without the histories that its node itself leads to."""
+
+    def __init__(self, args, kwargs):
+        self.leaves, self.names, self.rebuild = _tree.flatten([*args, kwargs], "argument")
+        found = [(i, x) for i, x in enumerate(self.leaves) if isinstance(x, _C.Tensor)]
+        self.edges = _C._edges_of([x for _, x in found])
+        self.versions = [x.version for _, x in found]
+        self.tensors = [(i, x, x.detach()) for i, x in found]
+
+    def forget_histories(self):
+        self.tensors = [(i, memory) for i, _, memory in self.tensors]
+        for i, memory in self.tensors:
+            self.leaves[i] = memory
+
+    def check(self, when):
+        for (i, *_, memory), version in zip(self.tensors, self.versions, strict=True):
+            if memory.version != version:
+                raise _version_mismatch(f"checkpoint(): {self.names[i]}", version, memory.version, when)
+
+    def unpack(self):
+        leaves = list(self.leaves)
+        for k, (i, memory) in enumerate(self.tensors):
+            leaves[i] = _C._with_edge(self.edges, k, memory)
+        return self.rebuild(leaves)
+
+
+def _version_mismatch(what, saved, current, when):
+    error = _C.VersionMismatch(
+        f"{what} was at version {saved} when the function ran, but {when} and is at version {current}; "
+        "write x = x + y in place of x += y, or give x.copy()"
+    )
+    error.saved_version, error.current_version = saved, current
+    return error
+
+
+def checkpoint(f, *args, **kwargs):
+    """`f(*args, **kwargs)`, whose inner values are not kept for backward: it is called again there.
+
+    Gradients of every order reach the arguments and what `f` closes over, in reverse and forward mode; autocast is as
+    it was at the first call. `f` must do the same again: raises AutogradError where it leads to other tensors, and
+    VersionMismatch where an argument or a parameter was written in place since.
+    """
+    _check_callable(f, "checkpoint")
+    if not _C.is_grad_enabled():
+        return f(*args, **kwargs)
+    modes = _C._get_autocast()
+    kept = _Kept(args, kwargs)
+    since = _C._next_sequence()
+    leaves, names, rebuild = _tree.flatten(f(*args, **kwargs))
+    kept.check("f wrote it in place")
+    made = [(i, x) for i, x in enumerate(leaves) if isinstance(x, _C.Tensor) and x.requires_grad]
+    frontier = _C._frontier([x for _, x in made], since)
+    if _C._edge_count(frontier) == 0:
+        return rebuild(leaves)
+    versions = _C._leaf_versions(frontier)
+    given = [x for _, x, _ in kept.tensors]
+    fresh = [_alone(x, given) for _, x in made]
+    for (i, _), x in zip(made, fresh, strict=True):
+        leaves[i] = x
+    places = [i for i, _ in made]
+    del made, given
+    kept.forget_histories()
+    state = [kept]
+
+    def backward(node, gradients, wanted, create_graph):
+        if not state:
+            raise _C.AutogradError(
+                "checkpoint() has been walked before and what it needs is gone; call the first "
+                "backward(retain_graph=True)"
+            )
+        state[0].check("it was written in place since")
+        for k, (saved, current) in enumerate(zip(versions, _C._leaf_versions(frontier), strict=True)):
+            if saved != current:
+                raise _version_mismatch(
+                    f"checkpoint(): parameter {k} of the function", saved, current, "it was written in place since"
+                )
+        before = _C._set_autocast(*modes)
+        try:
+            with enable_grad():
+                *args, kwargs = state[0].unpack()
+                again, other_names, _ = _tree.flatten(f(*args, **kwargs))
+        finally:
+            _C._set_autocast(*before)
+        roots = [again[i] if i < len(again) else None for i in places]
+        if other_names != names or not all(isinstance(x, _C.Tensor) for x in roots):
+            raise _C.AutogradError("checkpoint(): f returned something else when it was called again")
+        return _C._gradients_at(frontier, roots, list(gradients), create_graph)
+
+    _C._record_checkpoint(frontier, fresh, backward, state.clear)
+    return rebuild(leaves)

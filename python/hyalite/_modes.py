@@ -7,7 +7,7 @@ import types
 
 from . import _C, _dtypes
 
-__all__ = ["autocast", "enable_grad", "no_grad", "set_num_threads"]
+__all__ = ["anomaly_mode", "autocast", "enable_grad", "no_grad", "set_num_threads"]
 
 _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200  # co_flags; importing inspect would take 14 ms
 
@@ -21,6 +21,7 @@ class _Kind(threading.local):
 
 
 _grad_mode = _Kind(_C.is_grad_enabled, _C._set_grad_mode)
+_anomaly = _Kind(_C._get_anomaly, _C._set_anomaly)
 _autocast = _Kind(_C._get_autocast, lambda value: _C._set_autocast(*value))
 
 
@@ -82,7 +83,7 @@ class _Suspended:
     """
 
     def __init__(self, mode):
-        self.kinds = [[kind, [], mode._value, kind is mode._kind] for kind in (_grad_mode, _autocast)]
+        self.kinds = [[kind, [], mode._value, kind is mode._kind] for kind in (_grad_mode, _autocast, _anomaly)]
 
     def __enter__(self):
         self.outside = []
@@ -193,6 +194,22 @@ class autocast(_Mode):  # noqa: N801
             raise ValueError(f"autocast(): dtype must be bfloat16 or float16, not {dtype}; write hl.bfloat16")
         _C._empty((), None, device, "autocast")
         self._value = (_C._flag(enabled, "autocast", "enabled"), dtype)
+
+
+class anomaly_mode(_Mode):  # noqa: N801
+    """Inside, an error in backward, or the first NaN that it computes, is told with the line of the forward op.
+
+    A NaN raises AutogradError. Hyalite's errors say the line in their text, others carry it as a note. Every gradient
+    is looked through, so backward is slower. Also a decorator, as no_grad is.
+    """
+
+    _kind, _value = _anomaly, True
+
+    def __exit__(self, kind, error, trace):
+        place = _C._anomaly_place()
+        if place and error is not None:
+            error.add_note(f"in the backward of {place}")
+        super().__exit__(kind, error, trace)
 
 
 class set_num_threads:  # noqa: N801

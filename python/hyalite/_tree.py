@@ -15,13 +15,16 @@ def flatten(tree, name=""):
 def _take_apart(tree, name, leaves, names):
     if tree is None:
         return lambda _: None
+    # What is returned must not hold the tree: its leaves may have a history that leads back here.
+    kind = type(tree)
     if isinstance(tree, dict):
         keys = list(tree)
         parts = [_take_apart(tree[k], f"{name}[{k!r}]", leaves, names) for k in keys]
-        return lambda new: _like_dict(tree, keys, [p(new) for p in parts])
+        first = (tree.default_factory,) if isinstance(tree, collections.defaultdict) else ()
+        return lambda new: kind(*first, zip(keys, [p(new) for p in parts], strict=True))
     if isinstance(tree, (list, tuple)):
         parts = [_take_apart(x, f"{name}[{i}]", leaves, names) for i, x in enumerate(tree)]
-        return lambda new: _like_sequence(type(tree), [p(new) for p in parts])
+        return lambda new: _like_sequence(kind, [p(new) for p in parts])
     place = len(leaves)
     leaves.append(tree)
     names.append(name)
@@ -30,13 +33,6 @@ def _take_apart(tree, name, leaves, names):
 
 def _like_sequence(kind, parts):
     return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
-
-
-def _like_dict(tree, keys, parts):
-    pairs = zip(keys, parts, strict=True)
-    if isinstance(tree, collections.defaultdict):
-        return type(tree)(tree.default_factory, pairs)
-    return type(tree)(pairs)
 
 
 def map_leaves(function, tree):

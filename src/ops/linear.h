@@ -50,6 +50,11 @@ struct MatmulBackward : BinaryKernel<MatmulBackward> {
           return reshape(settled_over(product, matrix, -2), to_vector(y.shape()));
         });
   }
+  static auto tangent(auto tx, auto ty, auto x, auto y, auto, const Attrs&) {
+    // Not !tx, which is an op here.
+    if (tx && ty) return matmul(tx, y) + matmul(x, ty);
+    return tx ? matmul(tx, y) : matmul(x, ty);
+  }
 };
 
 /// The elements of x at `indices` along one axis. Negative indices count from the end; others out of range raise.
@@ -139,6 +144,9 @@ struct SoftmaxBackward : AxisKernel<SoftmaxBackward> {
       return settled_over(astype_if(slope, x.dtype()), g, integer(a, 0));
     });
   }
+  static auto tangent(auto t, auto x, auto out, const Attrs& a) {
+    return std::get<0>(gradient(t, x, out, a))();  // the Jacobian is symmetric
+  }
 };
 
 /// log(softmax(x)) along an axis: x - max(x) - log(sum(exp(x - max(x)))), 16-bit types in float32.
@@ -168,6 +176,15 @@ struct LogSoftmaxBackward : AxisKernel<LogSoftmaxBackward> {
       const auto slope = select(largest, wide * others(p) - p * others(wide), wide - p * sum(wide, axis, {}, true));
       return settled_over(astype_if(slope, x.dtype()), g, integer(a, 0));
     });
+  }
+  static auto tangent(auto t, auto x, auto, const Attrs& a) {
+    // t - sum(p * t), from differences to the tangent of the largest p.
+    const Shape64 axis{integer(a, 0)};
+    if (x.numel() == 0) return t * x;
+    const auto p = softmax(widened(x), integer(a, 0)), wide = widened(t);
+    const auto largest = first_largest(p, integer(a, 0));
+    const auto apart = select(largest, 0_c, wide - sum(select(largest, wide, 0_c), axis, {}, true));
+    return astype_if(apart - sum(p * apart, axis, {}, true), x.dtype());
   }
 };
 

@@ -147,7 +147,7 @@ struct SliceBackward : ViewKernel<SliceBackward> {
 /// The gradient of slicing: x in a tensor of `shape` that is nothing outside the slice.
 struct EmbedSliceBackward : UnaryKernel<EmbedSliceBackward> {
   static constexpr OpSchema schema{
-      .name = "embed_slice", .types = movable, .primitive = Primitive::compose, .internal = true};
+      .name = "embed_slice", .types = movable, .primitive = Primitive::compose, .internal = true, .linear = true};
   static constexpr std::array fields{
       AttrField{"shape", AttrType::ints, 0, true}, AttrField{"starts", AttrType::ints, 0, true},
       AttrField{"steps", AttrType::ints, 0, true}, AttrField{"sizes", AttrType::ints, 0, true}};
@@ -168,7 +168,8 @@ struct WriteViewBackward : BinaryKernel<WriteViewBackward> {
                                    .types = movable,
                                    .params = "base, value",
                                    .primitive = Primitive::compose,
-                                   .internal = true};
+                                   .internal = true,
+                                   .linear = true};
   static constexpr std::array fields{AttrField{"chain", AttrType::chain, 0, true}};
   static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
   static auto compose(const auto& base, const auto& value, const Attrs& a) {

@@ -117,8 +117,25 @@ struct OpSchema {
   bool deterministic = true;
   bool internal = false;        ///< not part of the public namespace
   std::string_view numpy = {};  ///< NumPy's name where it differs, for the generated value tests; "-" for none
+  bool linear = false;          ///< of the ops for which is_linear() does not see it
   const char* file = __builtin_FILE();
   int line = __builtin_LINE();
+
+  /// Whether the op of the tangents is the tangent of the op.
+  constexpr bool is_linear() const {
+    switch (primitive) {
+      case Primitive::view:
+      case Primitive::cast:
+      case Primitive::concat:
+      case Primitive::take:
+      case Primitive::scatter_add:
+        return true;
+      case Primitive::reduce:
+        return reduce == ReduceOp::sum || reduce == ReduceOp::mean;
+      default:
+        return linear;
+    }
+  }
 };
 
 /// An elementwise op with N operands; Derived is the op, its kernel and the node that backward visits.

@@ -55,6 +55,12 @@ struct GradientCall {
   Dtype dtype;  ///< of an elementwise gradient
 };
 
+/// What an op's tangent may look at: the tangents of the operands, of which any may be empty, and the leaves as above.
+struct TangentCall {
+  std::span<const Tensor> tangents, leaves;
+  const Attrs* attrs;
+};
+
 struct OpInfo {
   OpSchema schema;
   int index = 0;
@@ -74,6 +80,8 @@ struct OpInfo {
   Tensor (*compose)(const Call&) = nullptr;
   /// The gradient for operand i as recorded ops.
   Tensor (*gradient)(const GradientCall&, int i) = nullptr;
+  /// The tangent of the result, of ops that are neither elementwise nor linear and say it under their gradient.
+  Tensor (*tangent)(const TangentCall&) = nullptr;
   bool has_gradient = false;
   bool needs_shapes = false;  ///< gradients ask for the operands' shapes
 

@@ -72,6 +72,16 @@ Rows<T> rows(const T& x, const Attrs& attrs) {
   return r;
 }
 
+/// The tangent of a reduction each of whose elements goes into one of the results: slopes times tangents, summed. The
+/// slopes are what the op's gradient gives for a gradient of ones.
+template <class Op>
+auto contract(auto t, auto x, auto out, const Attrs& attrs, bool keepdims) {
+  const auto one = full(to_vector(out.shape()), Scalar(1), out.dtype(), out.device());
+  const auto slopes = std::get<0>(Op::gradient(one, x, out, attrs))();
+  const auto summed = sum(conj(slopes) * t, axes(attrs), {}, keepdims);
+  return summed.dtype() == out.dtype() ? summed : astype(summed, out.dtype());
+}
+
 }  // namespace reduction
 
 /// A reduction with the attributes axis and keepdims; the gradient is given by the op.
@@ -132,6 +142,9 @@ struct ProdBackward : SumKernel<ProdBackward> {
       const auto slope = astype_if(incoming, wide.dtype()) * conj(rest);
       return settled(gradient_as(slope, x.dtype()), incoming);
     });
+  }
+  static auto tangent(auto t, auto x, auto out, const Attrs& a) {
+    return reduction::contract<ProdBackward>(t, x, out, a, flag(a, 2));
   }
 };
 
@@ -194,6 +207,9 @@ struct ExtremeKernel : ReductionKernel<Op> {
       const auto share = divided(reduction::keep_axes(g, x, a), sum(chosen, axes(a), {}, true), x.dtype());
       return take_where(chosen, broadcast_to(share, to_vector(x.shape())));
     });
+  }
+  static auto tangent(auto t, auto x, auto out, const Attrs& a) {
+    return reduction::contract<ExtremeKernel>(t, x, out, a, flag(a, 1));
   }
 };
 

@@ -1,8 +1,6 @@
 /// Calls into Python from a walk of the graph.
 #include "python/function_node.h"
 
-#include <cstring>
-
 #include "apply.h"
 #include "python/node_object.h"
 #include "tensor/location.h"
@@ -21,20 +19,6 @@ class Gil {
   PyGILState_STATE state_;
 };
 
-/// The line of the caller that called into this package.
-Location user_line() {
-  Owned frame(Owned::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame())));
-  while (frame) {
-    PyFrameObject* f = reinterpret_cast<PyFrameObject*>(frame.get());
-    const Owned globals(PyFrame_GetGlobals(f));
-    PyObject* module = PyDict_GetItemString(globals.get(), "__name__");  // borrowed
-    const char* name = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
-    if (name == nullptr || std::strncmp(name, "hyalite.", 8) != 0) return {PyFrame_GetCode(f), PyFrame_GetLasti(f)};
-    frame = Owned(reinterpret_cast<PyObject*>(PyFrame_GetBack(f)));
-  }
-  return {};
-}
-
 std::unordered_set<FunctionNode*>& nodes() {
   static std::unordered_set<FunctionNode*> all;
   return all;
@@ -47,16 +31,16 @@ PyObject* object_or_none(const Tensor& t) {
 
 }  // namespace
 
-Ref<FunctionNode> FunctionNode::make(std::string name, std::vector<Edge> edges, int outputs, bool saves,
-                                     PyObject* callback, PyObject* release) {
+Ref<FunctionNode> FunctionNode::make(std::string name, std::vector<Edge> edges, std::vector<TensorRef> forms,
+                                     bool saves, PyObject* callback, PyObject* release) {
   FunctionNode* n = new FunctionNode();
   Ref<FunctionNode> node = Ref<FunctionNode>::adopt(n);
   n->name_ = std::move(name);
-  n->outputs_ = outputs;
+  n->forms_ = std::move(forms);
   n->saves_ = saves;
   n->callback_ = Py_NewRef(callback);
   n->release_ = Py_NewRef(release);
-  n->location_ = user_line();
+  n->location_ = capture_location();
   nodes().insert(n);
   n->set_edge_count(static_cast<int>(edges.size()));
   for (std::size_t i = 0; i < edges.size(); ++i) n->next()[i] = std::move(edges[i]);

@@ -4,7 +4,7 @@
 #include <unordered_set>
 
 #include "python/tensor_object.h"
-#include "record/autograd_meta.h"
+#include "record/forward.h"
 
 namespace hyalite::python {
 
@@ -12,14 +12,17 @@ namespace hyalite::python {
 class FunctionNode final : public Node {
  public:
   /// `callback` and `release` are kept; the line is that of the first caller outside this package.
-  static Ref<FunctionNode> make(std::string name, std::vector<Edge> edges, int outputs, bool saves, PyObject* callback,
-                                PyObject* release);
+  static Ref<FunctionNode> make(std::string name, std::vector<Edge> edges, std::vector<TensorRef> forms, bool saves,
+                                PyObject* callback, PyObject* release);
   std::string name() const override { return name_; }
   void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
                 std::span<Tensor> result) override;
-  bool saves_values() const { return saves_; }
+  std::vector<Tensor> forward(std::span<const Tensor> tangents, bool create_graph) override {
+    return transposed(*this, forms_, tangents, create_graph);
+  }
+  bool saves_values() const override { return saves_; }
   void release_saved() noexcept override;
-  int outputs() const override { return outputs_; }
+  int outputs() const override { return static_cast<int>(forms_.size()); }
 
   /// The nodes there are. Guarded by the GIL.
   static const std::unordered_set<FunctionNode*>& all();
@@ -31,7 +34,7 @@ class FunctionNode final : public Node {
  private:
   void deallocate() noexcept override;
   std::string name_;
-  int outputs_ = 1;
+  std::vector<TensorRef> forms_;  // of the outputs, without memory; null for those without a gradient
   bool saves_ = false;
   PyObject* callback_ = nullptr;
   PyObject* release_ = nullptr;

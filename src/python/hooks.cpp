@@ -10,6 +10,8 @@
 #undef Py_BUILD_CORE
 #endif
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <string>
 
@@ -23,21 +25,40 @@
 namespace hyalite::python {
 namespace {
 
+// The globals of this package's modules. Guarded by the GIL.
+std::array<PyObject*, 16> hidden_globals{};
+
+bool is_hidden(PyObject* globals) {
+  for (PyObject* g : hidden_globals) {
+    if (g == nullptr) return false;
+    if (g == globals) return true;
+  }
+  return false;
+}
+
 Location capture() noexcept {
   PyThreadState* state = _PyThreadState_UncheckedGet();
   if (state == nullptr || !PyGILState_Check()) return {};
 #if PY_VERSION_HEX < 0x030C0000
   const _PyInterpreterFrame* frame = state->cframe->current_frame;
-  while (frame != nullptr && _PyFrame_IsIncomplete(const_cast<_PyInterpreterFrame*>(frame))) frame = frame->previous;
+  while (frame != nullptr &&
+         (_PyFrame_IsIncomplete(const_cast<_PyInterpreterFrame*>(frame)) || is_hidden(frame->f_globals))) {
+    frame = frame->previous;
+  }
   if (frame == nullptr) return {};
   PyCodeObject* code = frame->f_code;
   Py_INCREF(code);
   return {code, static_cast<std::int64_t>(_PyInterpreterFrame_LASTI(frame)) *
                     static_cast<std::int64_t>(sizeof(_Py_CODEUNIT))};
 #else
-  PyFrameObject* frame = PyEval_GetFrame();  // borrowed
-  if (frame == nullptr) return {};
-  return {PyFrame_GetCode(frame), PyFrame_GetLasti(frame)};
+  Owned frame(Owned::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame())));
+  while (frame) {
+    PyFrameObject* f = reinterpret_cast<PyFrameObject*>(frame.get());
+    const Owned globals(PyFrame_GetGlobals(f));
+    if (!is_hidden(globals.get())) return {PyFrame_GetCode(f), PyFrame_GetLasti(f)};
+    frame = Owned(reinterpret_cast<PyObject*>(PyFrame_GetBack(f)));
+  }
+  return {};
 #endif
 }
 
@@ -124,6 +145,11 @@ std::string find_blas() {
 }
 
 }  // namespace
+
+void hide_frames(PyObject* globals) {
+  const auto free = std::ranges::find(hidden_globals, nullptr);
+  if (free != hidden_globals.end()) *free = Py_NewRef(globals);
+}
 
 void install_hooks() {
   install_location_hooks({capture, retain, release, describe_line});

@@ -188,14 +188,18 @@ PyObject* requires_grad_(PyObject* self, PyObject* args) {
 }
 
 PyObject* backward(PyObject* self, PyObject* args, PyObject* kwargs) {
-  PyObject* gradient = Py_None;
+  PyObject *gradient = Py_None, *inputs = Py_None;
   int retain = 0, create = 0;
-  static const char* names[] = {"gradient", "retain_graph", "create_graph", nullptr};
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Opp:backward", const_cast<char**>(names), &gradient, &retain,
-                                   &create)) {
+  static const char* names[] = {"gradient", "retain_graph", "create_graph", "inputs", nullptr};
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Opp$O:backward", const_cast<char**>(names), &gradient, &retain,
+                                   &create, &inputs)) {
     return nullptr;
   }
-  return guarded([&] {
+  return guarded([&]() -> PyObject* {
+    if (inputs != Py_None) {
+      const Owned module(check(PyImport_ImportModule("hyalite._autograd")));
+      return PyObject_CallMethod(module.get(), "_backward_to", "OOOii", self, gradient, inputs, retain, create);
+    }
     Tensor g;
     if (gradient != Py_None) g = Tensor::adopt(asarray(gradient, {}, {}).leak());
     handle(self).backward(g, retain != 0, create != 0);
@@ -215,6 +219,20 @@ struct PyHook {
   }
 };
 
+HookPlace hang(TensorImpl& t, PyObject* callable, bool last) {
+  auto held = std::make_shared<PyHook>(callable);
+  return add_hook(
+      t,
+      [held](const Tensor& g) -> Tensor {
+        const Owned arg(check(python::wrap(TensorRef::share(g.impl()))));
+        const Owned result(check(PyObject_CallOneArg(held->call, arg.get())));
+        if (result.get() == Py_None) return {};
+        if (!is_tensor(result.get())) throw TypeError("a hook must return a tensor or None", {});
+        return Tensor::share(impl_of(result.get()));
+      },
+      callable, last);
+}
+
 PyObject* register_hook(PyObject* self, PyObject* callable) {
   if (!PyCallable_Check(callable)) {
     return guarded([&]() -> PyObject* {
@@ -226,18 +244,24 @@ PyObject* register_hook(PyObject* self, PyObject* callable) {
     if (!wants_grad(*t)) {
       throw AutogradError("register_hook(): the tensor does not require grad; call requires_grad_() first", {});
     }
-    auto held = std::make_shared<PyHook>(callable);
-    const HookPlace place = add_hook(
-        *t,
-        [held](const Tensor& g) -> Tensor {
-          const Owned arg(check(python::wrap(TensorRef::share(g.impl()))));
-          const Owned result(check(PyObject_CallOneArg(held->call, arg.get())));
-          if (result.get() == Py_None) return {};
-          if (!is_tensor(result.get())) throw TypeError("a hook must return a tensor or None", {});
-          return Tensor::share(impl_of(result.get()));
-        },
-        callable);
-    return hook_handle(place);
+    return hook_handle(hang(*t, callable, false));
+  });
+}
+
+/// Keeps the gradient of an inner tensor: a hook that runs last and knows the tensor's object weakly.
+PyObject* retain_grad(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    TensorImpl* t = impl_of(self);
+    if (!wants_grad(*t)) {
+      throw AutogradError("retain_grad(): the tensor does not require grad; call requires_grad_() on an input first",
+                          {});
+    }
+    const HookList* hung = t->autograd->hooks.get();
+    if (is_leaf(*t) || (hung != nullptr && !hung->hooks.empty() && hung->hooks.back().last)) Py_RETURN_NONE;
+    const Owned module(check(PyImport_ImportModule("hyalite._autograd")));
+    const Owned hook(check(PyObject_CallMethod(module.get(), "_keeper", "O", self)));
+    hang(*t, hook.get(), true);
+    Py_RETURN_NONE;
   });
 }
 
@@ -332,11 +356,14 @@ PyMethodDef tensor_methods[] = {
     {"requires_grad_", requires_grad_, METH_VARARGS,
      "requires_grad_($self, requires_grad=True, /)\n--\n\nMarks a leaf that gradients flow to, and returns it."},
     {"backward", function(backward), METH_VARARGS | METH_KEYWORDS,
-     "backward($self, /, gradient=None, retain_graph=False, create_graph=False)\n--\n\n"
-     "Adds d self / d leaf to the grad of every leaf it depends on."},
+     "backward($self, /, gradient=None, retain_graph=False, create_graph=False, *, inputs=None)\n--\n\n"
+     "Adds d self / d leaf to the grad of every leaf it depends on, or of the inputs only, leaves or not."},
     {"register_hook", register_hook, METH_O,
      "register_hook($self, hook, /)\n--\n\nCalls hook(gradient) in backward; what it returns, unless None, replaces "
      "the gradient."},
+    {"retain_grad", retain_grad, METH_NOARGS,
+     "retain_grad($self, /)\n--\n\nMakes backward keep the gradient of an inner tensor in its grad, as a leaf's is: "
+     "that of the value it has now, after all its hooks."},
     {"__array__", function(call_array), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"__dlpack__", function(call_dlpack), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"__dlpack_device__", call_dlpack_device, METH_NOARGS, nullptr},

@@ -29,6 +29,7 @@
 #include "python/pickle.h"
 #include "python/promote.h"
 #include "python/tensor_type.h"
+#include "record/anomaly.h"
 #include "tensor/context.h"
 #include "tensor/fail_after.h"
 #include "tensor/pool.h"
@@ -233,6 +234,12 @@ void bind_modes(nb::module_& m) {
   m.def("_set_grad_mode", [](bool on) { return std::exchange(context().grad_mode, on); });
   m.def(
       "is_grad_enabled", [] { return context().grad_mode; }, "Whether operations are recorded on this thread.");
+  m.def("_get_anomaly", [] { return context().anomaly; });
+  m.def("_set_anomaly", [](bool on) { return std::exchange(context().anomaly, on); });
+  m.def("_anomaly_place", [] { return take_anomaly_place(); });
+  m.def("_hide_frames", [](nb::list globals) {
+    for (nb::handle h : globals) hide_frames(h.ptr());
+  });
   m.def("_get_autocast", [] { return nb::make_tuple(context().autocast.enabled, out(context().autocast.dtype)); });
   m.def("_set_autocast", [](bool on, nb::handle dtype) {
     Autocast& a = context().autocast;
@@ -291,6 +298,10 @@ void bind_autograd(nb::module_& m) {
   m.def("_backward", [](nb::handle roots, nb::handle gradients, bool retain, bool create) {
     run_backward(in_list(roots), in_list(gradients), {}, {retain, create});
   });
+  m.def("_backward_to", [](nb::handle roots, nb::handle inputs, nb::handle gradients, bool retain, bool create) {
+    run_backward(in_list(roots), in_list(gradients), in_list(inputs),
+                 {.retain_graph = retain, .create_graph = create, .accumulate = true});
+  });
   m.def("_grad", [](nb::handle roots, nb::handle inputs, nb::handle gradients, bool retain, bool create) {
     nb::list result;
     for (Tensor& t : run_backward(in_list(roots), in_list(gradients), in_list(inputs), {retain, create})) {
@@ -334,6 +345,11 @@ void bind_facts(nb::module_& m) {
     d["result"] = static_cast<int>(o.schema.result);
     d["integers_to_default"] = o.schema.integers == Integers::to_default;
     d["has_gradient"] = o.has_gradient;
+    // How forward mode passes it; "transpose" is what an op gets that says nothing.
+    d["tangent"] = o.elementwise >= 0     ? "gradient"
+                   : o.schema.is_linear() ? "linear"
+                   : o.tangent != nullptr ? "rule"
+                                          : "transpose";
     d["file"] = std::string(o.schema.file);
     d["line"] = o.schema.line;
     nb::list types, params, fields, field_types, gradients;

@@ -210,13 +210,14 @@ std::vector<std::shared_ptr<HookList>> hook_lists() {
   return held;
 }
 
-HookPlace add_hook(TensorImpl& t, std::function<Tensor(const Tensor&)> hook, void* owner) {
+HookPlace add_hook(TensorImpl& t, std::function<Tensor(const Tensor&)> hook, void* owner, bool last) {
   static std::atomic<std::uint64_t> next{1};
   const NodeRef made = grad_fn(t);  // first: a view whose base was written gets a new one
   AutogradMeta& m = meta_of(t);
   if (!m.hooks) m.hooks = make_hook_list();
   const std::uint64_t id = next.fetch_add(1, std::memory_order_relaxed);
-  m.hooks->hooks.push_back({id, std::move(hook), owner});
+  const auto at = last ? m.hooks->hooks.end() : std::ranges::find(m.hooks->hooks, true, &Hook::last);
+  m.hooks->hooks.insert(at, {id, std::move(hook), owner, last});
   Node* node = m.accumulator.get();
   std::uint32_t output = 0;
   if (made) {

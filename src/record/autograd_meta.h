@@ -92,7 +92,7 @@ struct HookPlace {
   std::uint64_t id = 0;
 };
 /// Adds a hook; `remove_hook` forgets it.
-HookPlace add_hook(TensorImpl& t, std::function<Tensor(const Tensor&)> hook, void* owner);
+HookPlace add_hook(TensorImpl& t, std::function<Tensor(const Tensor&)> hook, void* owner, bool last = false);
 void remove_hook(const HookPlace& place);
 /// Every list of hooks that somebody holds, each held once more.
 std::vector<std::shared_ptr<HookList>> hook_lists();
@@ -103,6 +103,9 @@ TensorRef detached(TensorImpl& t);
 struct BackwardOptions {
   bool retain_graph = false;
   bool create_graph = false;
+  bool ends_at_inputs =
+      false;                ///< what the inputs were made from is not walked, and no input's gradient comes from there
+  bool accumulate = false;  ///< the gradients are added to the inputs' grad, also of those that are no leaves
 };
 /// Adds `gradients[i]` to the grad of `tensors[i]`, of all or, if that fails, of none.
 void accumulate(std::span<const TensorRef> tensors, std::vector<Tensor> gradients, bool create_graph);

@@ -6,6 +6,7 @@
 #include "apply.h"
 #include "compute/blocking.h"
 #include "explain/recorder.h"
+#include "record/anomaly.h"
 #include "record/autograd_meta.h"
 #include "tensor/context.h"
 
@@ -96,12 +97,16 @@ class Walk {
   Walk(std::span<const Tensor> inputs, BackwardOptions options) : options_(options) {
     for (const Tensor& t : inputs) {
       const Edge e = gradient_edge(*t.impl());
+      if (options.ends_at_inputs) ends_.emplace(e.node.get(), captured_.size());
       captured_.push_back(e);
+      if (options.accumulate) leaves_.push_back(TensorRef::share(t.impl()));
     }
+    result_.resize(captured_.size());
   }
 
   void add_root(const Tensor& root, const Tensor& gradient) {
     const Edge e = gradient_edge(*root.impl());
+    if (finish(e, gradient)) return;
     roots_.push_back(e.node);
     seed(e, gradient);
   }
@@ -112,7 +117,6 @@ class Walk {
     for (auto& [node, p] : pending_) {
       if (p.waiting == 0) ready_.push(node);
     }
-    result_.resize(captured_.size());
     WalkClaim claim(saving_nodes(), !options_.retain_graph);
     const ScopedSet<bool> mode(context().grad_mode, options_.create_graph);
     while (!ready_.empty()) {
@@ -123,6 +127,7 @@ class Walk {
     for (Tensor& g : result_) {
       if (g) g = own(std::move(g), options_.create_graph);
     }
+    if (options_.accumulate) take_results();
     accumulate(leaves_, std::move(arrived_), options_.create_graph);
     claim.finish();
     return std::move(result_);
@@ -135,6 +140,32 @@ class Walk {
     p.grads.resize(static_cast<std::size_t>(e.node->outputs()));
     Tensor& slot = p.grads[e.output];
     slot = slot ? add_gradients(slot, g) : std::move(g);
+  }
+
+  /// Which input an edge ends the walk at; none: -1.
+  std::ptrdiff_t end_of(const Edge& e) const {
+    const auto [from, to] = ends_.equal_range(e.node.get());
+    for (auto it = from; it != to; ++it) {
+      if (captured_[it->second].output == e.output) return static_cast<std::ptrdiff_t>(it->second);
+    }
+    return -1;
+  }
+  bool finish(const Edge& e, const Tensor& g) {
+    const std::ptrdiff_t i = end_of(e);
+    if (i < 0) return false;
+    Tensor& slot = result_[static_cast<std::size_t>(i)];
+    if (g) slot = slot ? add(slot, g) : g;
+    return true;
+  }
+  /// The inputs to which a gradient came, for their grad.
+  void take_results() {
+    std::vector<TensorRef> inputs;
+    for (std::size_t i = 0; i < result_.size(); ++i) {
+      if (!result_[i]) continue;
+      inputs.push_back(leaves_[i]);
+      arrived_.push_back(std::move(result_[i]));
+    }
+    leaves_ = std::move(inputs);
   }
 
   /// Kept until nothing can fail any more.
@@ -158,17 +189,21 @@ class Walk {
       order_.push_back(node);
       pending_[node];
       for (const Edge& e : node->next()) {
-        if (!e.node) continue;
+        if (!e.node || end_of(e) >= 0) continue;
         ++pending_[e.node.get()].waiting;
         if (seen.emplace(e.node.get(), true).second) stack.push_back(e.node.get());
       }
     }
   }
 
+  /// Whether an edge leads to a wanted input.
+  bool leads_on(const Edge& e) { return end_of(e) >= 0 || pending_[e.node.get()].needed; }
+
   /// With wanted inputs only the nodes that lead to them are walked.
   void mark_needed() {
     for (auto& [node, p] : pending_) p.needed = false;
     for (const Edge& e : captured_) {
+      if (options_.ends_at_inputs) break;
       if (const auto at = pending_.find(e.node.get()); at != pending_.end()) at->second.needed = true;
     }
     std::sort(order_.begin(), order_.end(), [](Node* a, Node* b) { return a->sequence() < b->sequence(); });
@@ -179,7 +214,7 @@ class Walk {
         Pending& p = pending_[node];
         if (p.needed) continue;
         for (const Edge& e : node->next()) {
-          if (e.node && pending_[e.node.get()].needed) p.needed = changed = true;
+          if (e.node && leads_on(e)) p.needed = changed = true;
         }
       }
     }
@@ -191,7 +226,7 @@ class Walk {
     for (Node* node : order_) {
       if (!node->saves_values() && !node->released()) continue;
       bool computes = captured_.empty();
-      for (const Edge& e : node->next()) computes |= e.node && pending_[e.node.get()].needed;
+      for (const Edge& e : node->next()) computes |= e.node && leads_on(e);
       if (computes && pending_[node].needed) nodes.push_back(node);
     }
     return nodes;
@@ -237,10 +272,8 @@ class Walk {
     bool any = false;
     for (const Tensor& g : p.grads) any |= static_cast<bool>(g);
     if (any) run_hooks(node, p);
-    bool captured_here = false;
-    for (std::size_t i = 0; i < captured_.size(); ++i) {
+    for (std::size_t i = 0; i < captured_.size() && !options_.ends_at_inputs; ++i) {
       if (captured_[i].node.get() != &node) continue;
-      captured_here = true;
       if (captured_[i].output < p.grads.size()) result_[i] = p.grads[captured_[i].output];
       if (result_[i]) result_[i] = without_nothings(result_[i]);
     }
@@ -252,16 +285,20 @@ class Walk {
     std::vector<Tensor> grads(next.size());
     std::uint64_t wanted = 0;
     for (std::size_t i = 0; i < next.size(); ++i) {
-      const bool want = next[i].node && (captured_.empty() || pending_[next[i].node.get()].needed);
+      const bool want = next[i].node && (captured_.empty() || leads_on(next[i]));
       wanted |= std::uint64_t{want} << (i & 63);
     }
-    if (any && (wanted != 0 || !captured_here)) {
+    if (any && wanted != 0) {
       // Gradients have the dtypes of what they are gradients of, whatever the policy around.
       const ScopedSet<bool> plain(context().autocast.enabled, false);
-      node.backward(p.grads, wanted, options_.create_graph, grads);
+      if (context().anomaly) [[unlikely]] {
+        backward_watched(node, p.grads, wanted, options_.create_graph, grads);
+      } else {
+        node.backward(p.grads, wanted, options_.create_graph, grads);
+      }
     }
     for (std::size_t i = 0; i < next.size(); ++i) {
-      if (!next[i].node) continue;
+      if (!next[i].node || finish(next[i], grads[i])) continue;
       Pending& to = pending_[next[i].node.get()];
       if (grads[i]) collect(to, next[i], std::move(grads[i]));
       if (--to.waiting == 0) ready_.push(next[i].node.get());
@@ -271,6 +308,7 @@ class Walk {
   BackwardOptions options_;
   std::vector<NodeRef> roots_;
   std::vector<Edge> captured_;
+  std::unordered_multimap<const Node*, std::size_t> ends_;  // inputs that end the walk, by node
   std::vector<Tensor> result_;
   std::vector<TensorRef> leaves_;  // in the order in which the gradients arrived
   std::vector<Tensor> arrived_;

@@ -34,11 +34,6 @@ Shape memory_order(const TensorImpl& t) {
   std::ranges::stable_sort(order, std::greater{}, [&](std::int64_t i) { return std::abs(t.strides()[i]); });
   return std::ranges::is_sorted(order) ? Shape{} : order;
 }
-Shape inverse(const Shape& order) {
-  Shape r(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) r[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
-  return r;
-}
 
 /// Whether kernels compute the dtype in float32 and round at the end.
 bool is_narrow(Dtype t) { return t == Dtype::float16 || t == Dtype::bfloat16; }
@@ -49,6 +44,12 @@ TensorRef shape_of(const TensorImpl& t) {
 }
 
 }  // namespace
+
+Shape inverse(const Shape& order) {
+  Shape r(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) r[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+  return r;
+}
 
 Node::Node() : sequence_(next_sequence++) {}
 
@@ -143,7 +144,9 @@ Ref<OpNode> OpNode::make(const Call& c, std::span<const TensorRef> outputs, Dtyp
       continue;
     }
     reads |= c.op.reads[i].reads;
-    if (!same_dims(t->shape(), shape)) n->kept().reduce_to[i] = shape_of(*t);
+    if (same_dims(t->shape(), shape)) continue;
+    n->kept().reduce_to[i] = shape_of(*t);
+    n->kept().result = shape_of(*outputs[0]);
   }
   if (c.op.schema.variadic) {
     for (const Operand& o : c.in) n->kept().list.push_back({shape_of(*o.tensor), 0, Saved::How::shape});
@@ -308,23 +311,34 @@ void OpNode::gradients(std::span<const Tensor> grads, std::uint64_t wanted, bool
   }
   for (std::size_t i = 0; i < result.size(); ++i) {
     if ((wanted >> i & 1) == 0) continue;
-    const bool fusible = op_->elementwise >= 0 && !create_graph && real_operands_ == 0;
-    const GradientReads r = op_->elementwise >= 0 ? op_->reads[i] : GradientReads{true, false, op_->schema.saves[i]};
-    if (!r.exists) continue;
-    const std::vector<Tensor> all = leaves(grads, r.reads, create_graph, histories);
-    if (r.passes_g) {
-      result[i] = all[0];
-    } else if (fusible && r.reads != 0) {
-      const Tensor& g = (r.reads & 1) != 0 ? all[0] : all[all.size() - 1];
-      const bool from_nothings = has_nothings(g), any = from_nothings || r.makes_nothing;
-      result[i] = for_device(context(), g.device())
-                      .gradient({*op_, static_cast<int>(i), all, own_attrs, computed_, from_nothings, any});
-      if (result[i] && any) result[i] = with_nothings(result[i]);
+    result[i] = gradient_of(static_cast<int>(i), grads, create_graph, histories);
+    if (result[i] && kept_ != nullptr && kept_->reduce_to[i]) {
+      result[i] = sum_to_shape(result[i], kept_->reduce_to[i]->shape());
     }
-    if (!result[i]) result[i] = op_->gradient({all, &attrs, computed_}, static_cast<int>(i));
-    if ((real_operands_ >> i & 1) != 0) result[i] = gradient_as(result[i], real_part(result[i].dtype()));
-    if (kept_ != nullptr && kept_->reduce_to[i]) result[i] = sum_to_shape(result[i], kept_->reduce_to[i]->shape());
   }
+}
+
+Tensor OpNode::gradient_of(int index, std::span<const Tensor> grads, bool create_graph, const Histories* histories) {
+  static const Attrs none_set;
+  const Attrs* own_attrs = kept_ != nullptr ? kept_->attrs.get() : nullptr;
+  const Attrs& attrs = own_attrs != nullptr ? *own_attrs : none_set;
+  const auto i = static_cast<std::size_t>(index);
+  const bool fusible = op_->elementwise >= 0 && !create_graph && real_operands_ == 0;
+  const GradientReads r = op_->elementwise >= 0 ? op_->reads[i] : GradientReads{true, false, op_->schema.saves[i]};
+  Tensor result;
+  if (!r.exists) return result;
+  const std::vector<Tensor> all = leaves(grads, r.reads, create_graph, histories);
+  if (r.passes_g) {
+    result = all[0];
+  } else if (fusible && r.reads != 0) {
+    const Tensor& g = (r.reads & 1) != 0 ? all[0] : all[all.size() - 1];
+    const bool from_nothings = has_nothings(g), any = from_nothings || r.makes_nothing;
+    result = for_device(context(), g.device()).gradient({*op_, index, all, own_attrs, computed_, from_nothings, any});
+    if (result && any) result = with_nothings(result);
+  }
+  if (!result) result = op_->gradient({all, &attrs, computed_}, index);
+  if ((real_operands_ >> i & 1) != 0) result = gradient_as(result, real_part(result.dtype()));
+  return result;
 }
 
 Ref<ViewWriteNode> ViewWriteNode::make(Ref<OpNode> op, Edge edge, const TensorImpl& base,
@@ -362,14 +376,7 @@ void ViewWriteNode::backward(std::span<const Tensor> grads, std::uint64_t wanted
   const Tensor inside = follow(grads[0], chain_);
   const bool base_wanted = (wanted & 1) != 0;
   std::vector<Tensor> operands(result.size() - 1);
-  OpNode::Histories histories;
-  if (create_graph) {
-    const std::span<Edge> edges = op_->next();
-    for (std::size_t i = 0; i < edges.size() && i < histories.operands.size(); ++i) {
-      histories.operands[i] = (target_operands_ >> i & 1) != 0 ? history_of_view(next()[0]) : edges[i];
-    }
-    if (op_->saves_output()) histories.output = history_of_view({NodeRef::share(this), 0});
-  }
+  const OpNode::Histories histories = create_graph ? this->histories() : OpNode::Histories();
   op_->gradients({&inside, 1}, (wanted >> 1) | (base_wanted ? target_operands_ : 0), create_graph, operands,
                  create_graph ? &histories : nullptr);
   Tensor through;
@@ -386,6 +393,16 @@ void ViewWriteNode::backward(std::span<const Tensor> grads, std::uint64_t wanted
   const Tensor base = order_.empty() ? grads[0] : permute_dims(grads[0], order_);
   const Tensor written = write_view(base, through, from_memory_);
   result[0] = order_.empty() ? written : permute_dims(written, inverse(order_));
+}
+
+OpNode::Histories ViewWriteNode::histories() {
+  OpNode::Histories h;
+  const std::span<Edge> edges = op_->next();
+  for (std::size_t i = 0; i < edges.size() && i < h.operands.size(); ++i) {
+    h.operands[i] = (target_operands_ >> i & 1) != 0 ? history_of_view(next()[0]) : edges[i];
+  }
+  if (op_->saves_output()) h.output = history_of_view({NodeRef::share(this), 0});
+  return h;
 }
 
 Edge ViewWriteNode::history_of_view(Edge from) const {

@@ -30,6 +30,7 @@ struct Hook {
   std::uint64_t id;
   std::function<Tensor(const Tensor&)> call;
   void* owner = nullptr;  ///< the front end's object, for its garbage collector
+  bool last = false;      ///< runs after those that are not, whenever it was hung: it keeps what they made
 };
 /// Hooks of one gradient, shared between the tensor and the node that will see the gradient.
 struct HookList {
@@ -51,6 +52,8 @@ class Node {
   virtual int outputs() const { return 1; }
   /// A node that this one keeps for itself, outside the edges.
   virtual Node* inner() const { return nullptr; }
+  /// Tangents of the outputs, from those of the operands by edge; any may be empty, for zero.
+  virtual std::vector<Tensor> forward(std::span<const Tensor> tangents, bool create_graph);
   virtual std::string saved_text() const { return ""; }
 
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
@@ -111,6 +114,9 @@ struct Writing {
   std::uint64_t through = 0;
 };
 
+/// The order of axes that undoes `order`.
+Shape inverse(const Shape& order);
+
 /// The node of an op of the list: op, kernel and node share one name, AddBackward.
 class OpNode final : public Node {
  public:
@@ -130,11 +136,16 @@ class OpNode final : public Node {
   bool saves_output() const;
   /// After an in-place op has written: copies its result, where the gradient reads it and others may write it.
   void keep_output(const TensorImpl& written) noexcept;
+  /// As forward, with histories other than the node's own edges.
+  std::vector<Tensor> forward_with(std::span<const Tensor> tangents, bool create_graph, const Histories* histories);
 
   std::string name() const override { return op_->node_name; }
   void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
                 std::span<Tensor> result) override {
     gradients(grads, wanted, create_graph, result, nullptr);
+  }
+  std::vector<Tensor> forward(std::span<const Tensor> tangents, bool create_graph) override {
+    return forward_with(tangents, create_graph, nullptr);
   }
   bool saves_values() const override;
   void release_saved() noexcept override;
@@ -148,6 +159,10 @@ class OpNode final : public Node {
   Tensor result_again(bool create_graph, const Histories* histories);
   Tensor unpack(int leaf, bool create_graph, const Histories* histories);
   bool is_output(int leaf) const { return leaf > op_->arity; }
+  /// For operand i, before it is summed to the operand's shape.
+  Tensor gradient_of(int i, std::span<const Tensor> grads, bool create_graph, const Histories* histories);
+  std::vector<Tensor> forward_elementwise(std::span<const Tensor> tangents, bool create_graph,
+                                          const Histories* histories);
   void save(int leaf, const Operand& operand, const Storage* written);
   /// The leaves as handles: those read, and stand-ins for those that are only shapes.
   std::vector<Tensor> leaves(std::span<const Tensor> grads, std::uint32_t reads, bool create_graph,
@@ -162,6 +177,7 @@ class OpNode final : public Node {
     std::array<Saved, most_leaves> saved;
     std::vector<Saved> list;                         // of variadic ops
     std::array<TensorRef, most_operands> reduce_to;  // shapes of operands that were broadcast
+    TensorRef result;                                // the shape they were broadcast to
   };
   Kept& kept();
   void drop_kept() noexcept;
@@ -178,6 +194,7 @@ class ViewWriteNode final : public Node {
   std::string name() const override { return op_->name(); }
   void backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
                 std::span<Tensor> result) override;
+  std::vector<Tensor> forward(std::span<const Tensor> tangents, bool create_graph) override;
   bool saves_values() const override { return op_->saves_values(); }
   Node* inner() const override { return op_.get(); }
   void release_saved() noexcept override { op_->release_saved(); }
@@ -185,6 +202,8 @@ class ViewWriteNode final : public Node {
 
  private:
   void deallocate() noexcept override;
+  /// Where the histories of what the op saved begin: operands that are the view lead to the base.
+  OpNode::Histories histories();
   /// The history of the view, where `from` is that of the base.
   Edge history_of_view(Edge from) const;
   Ref<OpNode> op_;
@@ -204,6 +223,9 @@ class AccumulateGrad final : public Node {
   void forget_leaf() noexcept;
   /// Null once the leaf is gone.
   TensorRef leaf() const noexcept;
+  /// The leaf is an argument that hl.grad or its like made: when it is gone, nobody asks for what is between.
+  bool argument = false;
+  bool forgotten() const noexcept { return argument && !leaf(); }
   std::string name() const override { return "AccumulateGrad"; }
   /// The walk itself keeps what arrives here, and adds it to the leaves when nothing can fail any more.
   void backward(std::span<const Tensor>, std::uint64_t, bool, std::span<Tensor>) override {}

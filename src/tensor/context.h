@@ -8,6 +8,7 @@
 
 namespace hyalite {
 
+class Forward;
 class Recorder;
 class Tracer;
 
@@ -22,6 +23,8 @@ struct Context {
   Autocast autocast;
   Recorder* recorder = nullptr;
   Tracer* tracer = nullptr;
+  bool anomaly = false;
+  Forward* forward = nullptr;  ///< the innermost level of forward mode
 };
 
 namespace detail {

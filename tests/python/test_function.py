@@ -346,6 +346,8 @@ def test_memory_stays_flat_and_nothing_waits_for_the_collector(function):
         (y.sum() + function.apply(y).sum()).backward()
         x.grad = None
         function.apply(x)  # never walked
+        h = x * 1
+        h *= function.apply(h)  # the input continues from the function
 
     step()
     gc.collect()
