@@ -205,11 +205,11 @@ class anomaly_mode(_Mode):  # noqa: N801
 
     _kind, _value = _anomaly, True
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, *raised):
         place = _C._anomaly_place()
-        if place and error is not None:
-            error.add_note(f"in the backward of {place}")
-        super().__exit__(kind, error, trace)
+        if place and raised[1] is not None:
+            raised[1].add_note(f"in the backward of {place}")
+        super().__exit__(*raised)
 
 
 class set_num_threads:  # noqa: N801

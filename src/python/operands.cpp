@@ -158,9 +158,9 @@ Dtype dtype_of_numbers(const OpInfo& op, std::span<const Unwrapped> args) {
     if (u.beyond != 0 || u.scalar.is_unsigned) large = large != nullptr && large->beyond != 0 ? large : &u;
     negative |= !u.scalar.is_unsigned && u.scalar.integer < 0;
   }
-  if (highest != Kind::integer || large == nullptr || op.schema.integers == Integers::to_default) {
-    return default_dtype(highest);
-  }
+  if (highest != Kind::integer || large == nullptr || rounds_integers(op.schema)) return default_dtype(highest);
+  // A reduction that rounds its result gives a number beyond the integers as a float.
+  if (large->beyond != 0 && op.schema.integers == Integers::to_default) return Dtype::float32;
   if (large->beyond != 0 || negative) throw_overflow(op.name(), *large, Dtype::int64, true);
   return Dtype::uint64;
 }
