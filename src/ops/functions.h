@@ -202,7 +202,8 @@ struct GeluBackward : UnaryKernel<GeluBackward> {
                                    .numpy = "-"};
   static auto formula(auto x) {
     const auto y = maximum(x, -40_c);
-    return y * 0.5_c * twice_normal_cdf(y);
+    // Of two NaNs that meet, the order of operands would choose.
+    return select(isnan(x), x + x, y * 0.5_c * twice_normal_cdf(y));
   }
   static constexpr auto gradient(auto g, auto x, auto) {
     return grads([=] { return g * (normal_cdf(x) + 0.39894228040143268_c * times_x(gaussian(x), x)); });
