@@ -27,17 +27,21 @@ bool leads_everywhere(PyObject* o) {
          (PyDict_Check(o) && PyDict_GetItemString(o, "__builtins__") != nullptr);
 }
 
+/// Whether it may be asked what it holds: an object that is not tracked may be half made, but for tensors.
+bool seen_by_collector(PyObject* o) { return is_tensor(o) || (PyObject_IS_GC(o) && PyObject_GC_IsTracked(o)); }
+
 /// Calls f for each thing that `t` holds a reference to.
 template <class F>
 void each_held(const Thing& t, F f) {
   if (const auto* o = std::get_if<PyObject*>(&t)) {
-    if (is_tensor(*o)) f(Thing(impl_of(*o)));
+    if (is_tensor(*o) && impl_of(*o) != nullptr) f(Thing(impl_of(*o)));
     const traverseproc traverse = Py_TYPE(*o)->tp_traverse;
     if (traverse == nullptr) return;
     traverse(
         *o,
         [](PyObject* held, void* g) {
-          if (PyObject_IS_GC(held) && !leads_everywhere(held)) (*static_cast<F*>(g))(Thing(held));
+          if (!seen_by_collector(held) || leads_everywhere(held)) return 0;
+          (*static_cast<F*>(g))(Thing(held));
           return 0;
         },
         &f);
@@ -127,7 +131,9 @@ std::size_t collect_cycles() {
   if (lists.empty() && functions.empty()) return 0;
   Search search;
   for (const auto& list : lists) search.start(list.get(), list.use_count() - 1);
-  for (FunctionNode* node : functions) search.start(static_cast<Node*>(node), node->users());
+  for (FunctionNode* node : functions) {
+    if (node->users() != 0) search.start(static_cast<Node*>(node), node->users());  // else it is on its way out
+  }
   search.run();
   // All are found before any goes: what goes runs code that changes the graph.
   std::vector<Hook> dropped;
@@ -140,7 +146,7 @@ std::size_t collect_cycles() {
   }
   std::vector<Ref<FunctionNode>> doomed;
   for (FunctionNode* node : functions) {
-    if (search.garbage(static_cast<const void*>(static_cast<Node*>(node))))
+    if (node->users() != 0 && search.garbage(static_cast<const void*>(static_cast<Node*>(node))))
       doomed.push_back(Ref<FunctionNode>::share(node));
   }
   for (const auto& node : doomed) node->drop();
