@@ -523,18 +523,32 @@ def _inner(pairs):
     return math.fsum(_C.sum(_C.real(_C.conj(a.detach()) * b.detach())).item() for a, b in pairs if a.size)
 
 
+def _double(x):
+    return x.dtype.name in ("float64", "complex128")
+
+
+def _double_leaves(flat):
+    """Where the leaves stand whose derivatives differences can check."""
+    return [i for i, x in enumerate(flat) if isinstance(x, _C.Tensor) and _double(x)]
+
+
+def _of_leaves(f, flat, at, rebuild):
+    """`f` as a function of the leaves at `at`, the others as in `flat`; it gives the results that can be checked."""
+
+    def of_leaves(*moved):
+        full = list(flat)
+        for i, x in zip(at, moved, strict=True):
+            full[i] = x
+        return [t for t in _Outputs(f(*rebuild(full)), "gradcheck").leaves if _double(t)]
+
+    return of_leaves
+
+
 def _check_order(f, flat, rebuild, names, rng, options, order):
     """What is wrong with the derivatives of `f` by each floating leaf, as text; None if nothing is."""
     eps, atol, rtol, modes = options
-    at = [i for i, x in enumerate(flat) if isinstance(x, _C.Tensor) and x.dtype.name in ("float64", "complex128")]
-
-    def of_leaves(*leaves):
-        full = list(flat)
-        for i, x in zip(at, leaves, strict=True):
-            full[i] = x
-        out = _Outputs(f(*rebuild(full)), "gradcheck").leaves
-        return [t for t in out if t.dtype.name in ("float64", "complex128")]
-
+    at = _double_leaves(flat)
+    of_leaves = _of_leaves(f, flat, at, rebuild)
     point = [flat[i].detach() for i in at]
     if not of_leaves(*point):
         raise TypeError("gradcheck(): f returned no float64 or complex128 tensor")
@@ -588,7 +602,7 @@ def gradcheck(
             raise TypeError(
                 f"gradcheck(): {name} is {x.dtype.name}, too narrow for differences; write x.astype(hl.{wide})"
             )
-    if not any(isinstance(x, _C.Tensor) and x.dtype.name in ("float64", "complex128") for x in flat):
+    if not _double_leaves(flat):
         raise TypeError("gradcheck(): no input is a tensor of float64 or complex128")
     import random  # 5 ms that `import hyalite` must not wait for
 
@@ -603,20 +617,12 @@ def gradcheck(
 
 def _gradient_along(f, flat, rebuild, rng):
     """The gradient of `f`'s result, weighted at random, by its floating arguments: itself a function of them."""
-    at = [i for i, x in enumerate(flat) if isinstance(x, _C.Tensor) and x.dtype.name in ("float64", "complex128")]
+    at = _double_leaves(flat)
     weights = []
 
     def gradient(*args):
         leaves = _tree.flatten(list(args))[0]
-
-        def of_leaves(*moved):
-            full = list(leaves)
-            for i, x in zip(at, moved, strict=True):
-                full[i] = x
-            out = _Outputs(f(*rebuild(full)), "gradcheck").leaves
-            return [t for t in out if t.dtype.name in ("float64", "complex128")]
-
-        values, pullback = vjp(of_leaves, *[leaves[i] for i in at])
+        values, pullback = vjp(_of_leaves(f, leaves, at, rebuild), *[leaves[i] for i in at])
         if not weights:
             weights.extend(_gauss(t, rng) for t in values)
         return pullback(weights)
