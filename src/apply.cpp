@@ -72,6 +72,30 @@ Outputs compute(R rec, Context& ctx, const Call& c, const Validated& v, TensorIm
   }
 }
 
+/// Counts a write before it begins, so that who reads the memory meanwhile can tell. If the op fails, nothing was
+/// written.
+class CountedWrite {
+ public:
+  explicit CountedWrite(TensorImpl* target) {
+    if (target != nullptr) [[unlikely]]
+      count(*target->storage());
+  }
+  ~CountedWrite() {
+    if (storage_ != nullptr) [[unlikely]]
+      storage_->unbump();
+  }
+  CountedWrite(const CountedWrite&) = delete;
+  CountedWrite& operator=(const CountedWrite&) = delete;
+  void done() { storage_ = nullptr; }
+
+ private:
+  [[gnu::noinline]] void count(Storage& s) {
+    s.bump(s.saved() ? capture_location() : Location{});
+    storage_ = &s;
+  }
+  Storage* storage_ = nullptr;
+};
+
 void report_result(Recorder& r, const Call& c, const TensorImpl& out, bool recorded) {
   RecordedOp& op = r.current_op();
   op.result_dtype = name(out.dtype());
@@ -118,7 +142,9 @@ Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
     in_place.emplace(c, *target, v.dtype());
     if constexpr (R::on) report_node(rec.r, c, &in_place->node(), wanted);
   }
+  CountedWrite count(target);
   const Outputs o = compute(rec, ctx, c, v, target);
+  count.done();
   if constexpr (R::on) {
     rec.r.begin(Phase::compute, Who::backend, Who::op, StepKind::result);
     rec.r.stop();
@@ -128,10 +154,6 @@ Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
     } else {
       rec.r.end("Storage, TensorImpl", shape, "a new handle around the buffer; no AutogradMeta yet");
     }
-  }
-  if (target != nullptr) {
-    Storage& s = *target->storage();
-    s.bump(s.saved() ? capture_location() : Location{});
   }
   NodeRef node;
   if (in_place) {

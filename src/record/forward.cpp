@@ -170,7 +170,11 @@ std::vector<Tensor> OpNode::forward_with(std::span<const Tensor> tangents, bool 
     if (tangents[i]) reads |= op_->schema.saves[i];
   }
   const std::vector<Tensor> all = leaves(std::vector<Tensor>(1), reads & ~1u, create_graph, histories);
-  if (op_->tangent != nullptr) return {op_->tangent({tangents, all, own_attrs != nullptr ? own_attrs : &none_set})};
+  if (op_->tangent != nullptr) {
+    std::vector<Tensor> result{op_->tangent({tangents, all, own_attrs != nullptr ? own_attrs : &none_set})};
+    check_versions(reads & ~1u);
+    return result;
+  }
   if (!op_->schema.is_linear()) {
     const TensorRef form = TensorRef::share(kept_->saved[1 + op_->arity].tensor.get());
     return transposed(*this, {&form, 1}, tangents, create_graph);

@@ -218,24 +218,42 @@ std::string OpNode::saved_text() const {
   return text;
 }
 
+void OpNode::check_version(int leaf) const {
+  const Saved& s = kept_->saved[leaf];
+  if (s.how != Saved::How::alias || !s.tensor || s.tensor->storage() == nullptr) return;
+  const Storage& storage = *s.tensor->storage();
+  if (storage.version() == s.version) return;
+  const Location last = storage.last_writer();
+  const std::string saver = describe(location_), writer = describe(last);
+  release_location(last);
+  throw VersionMismatch(
+      "backward(): " + name() + " saved " +
+          (is_output(leaf) ? "its output" : op_->params[static_cast<std::size_t>(leaf - 1)]) + " at version " +
+          std::to_string(s.version) + (saver.empty() ? "" : " (" + saver + ")") +
+          ", but it was written in place since and is at version " + std::to_string(storage.version()) +
+          (writer.empty() ? "" : " (" + writer + ")") + "; write x = x + y in place of x += y, or x.copy() before",
+      {{"saved_version", std::int64_t{s.version}},
+       {"current_version", std::int64_t{storage.version()}},
+       {"saver", saver},
+       {"writer", writer},
+       {"op", std::string(op_->name())}});
+}
+
+void OpNode::check_versions(std::uint32_t reads) const {
+  if (kept_ == nullptr) return;
+  const std::uint32_t operands = ((std::uint32_t{1} << op_->arity) - 1) << 1, results = reads & ~(operands | 1);
+  // A result that was not saved was made of the operands again.
+  if (op_->outputs == 1 && results != 0 && !kept_->saved[1 + op_->arity].tensor) reads |= operands;
+  for (int leaf = 1; leaf < most_leaves; ++leaf) {
+    if ((reads >> leaf & 1) != 0) check_version(leaf);
+  }
+}
+
 Tensor OpNode::unpack(int leaf, bool create_graph, const Histories* histories) {
   if (kept_ == nullptr || !kept_->saved[leaf].tensor) return {};
   const Saved& s = kept_->saved[leaf];
   const bool own = is_output(leaf);
-  if (s.how == Saved::How::alias && s.tensor->storage() != nullptr && s.tensor->storage()->version() != s.version) {
-    const Storage& storage = *s.tensor->storage();
-    const std::string saver = describe(location_), writer = describe(storage.last_writer());
-    throw VersionMismatch(
-        "backward(): " + name() + " saved " + (own ? "its output" : op_->params[static_cast<std::size_t>(leaf - 1)]) +
-            " at version " + std::to_string(s.version) + (saver.empty() ? "" : " (" + saver + ")") +
-            ", but it was written in place since and is at version " + std::to_string(storage.version()) +
-            (writer.empty() ? "" : " (" + writer + ")") + "; write x = x + y in place of x += y, or x.copy() before",
-        {{"saved_version", std::int64_t{s.version}},
-         {"current_version", std::int64_t{storage.version()}},
-         {"saver", saver},
-         {"writer", writer},
-         {"op", std::string(op_->name())}});
-  }
+  check_version(leaf);
   if (!create_graph || s.how == Saved::How::shape) return Tensor::share(s.tensor.get());
   Edge from;
   if (own) {
@@ -337,6 +355,7 @@ Tensor OpNode::gradient_of(int index, std::span<const Tensor> grads, bool create
     if (result && any) result = with_nothings(result);
   }
   if (!result) result = op_->gradient({all, &attrs, computed_}, index);
+  check_versions(r.reads);
   if ((real_operands_ >> i & 1) != 0) result = gradient_as(result, real_part(result.dtype()));
   return result;
 }

@@ -158,6 +158,10 @@ class OpNode final : public Node {
   /// The result in float32, of operands in 16 bits.
   Tensor result_again(bool create_graph, const Histories* histories);
   Tensor unpack(int leaf, bool create_graph, const Histories* histories);
+  /// Throws VersionMismatch if the memory of a saved value has been written since it was saved.
+  void check_version(int leaf) const;
+  /// The same for all leaves that were read, after that: another thread may have begun to write meanwhile.
+  void check_versions(std::uint32_t reads) const;
   bool is_output(int leaf) const { return leaf > op_->arity; }
   /// For operand i, before it is summed to the operand's shape.
   Tensor gradient_of(int i, std::span<const Tensor> grads, bool create_graph, const Histories* histories);

@@ -160,11 +160,30 @@ void Storage::bump(Location writer) noexcept {
     const std::lock_guard lock(regions_mutex);
     ++counter_of(region_.load(std::memory_order_relaxed)).first->writes;
   } else {
-    version_.fetch_add(1, std::memory_order_relaxed);
+    version_.fetch_add(1, std::memory_order_acq_rel);
   }
   if (writer.code == nullptr) return;
-  release_location(writer_);
-  writer_ = writer;
+  Location old = writer;
+  {
+    const std::lock_guard lock(regions_mutex);
+    std::swap(old, writer_);
+  }
+  release_location(old);
+}
+
+void Storage::unbump() noexcept {
+  if (region_.load(std::memory_order_acquire) != nullptr) {
+    const std::lock_guard lock(regions_mutex);
+    --counter_of(region_.load(std::memory_order_relaxed)).first->writes;
+  } else {
+    version_.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+Location Storage::last_writer() const noexcept {
+  const std::lock_guard lock(regions_mutex);
+  retain_location(writer_);
+  return writer_;
 }
 
 void Storage::destroy() noexcept {

@@ -56,9 +56,12 @@ class Storage {
   }
   /// Counts a write; its line is kept only when some node has saved this memory.
   void bump(Location writer) noexcept;
+  /// The write that was counted did not happen.
+  void unbump() noexcept;
   void mark_saved() noexcept { saved_.store(true, std::memory_order_relaxed); }
   bool saved() const noexcept { return saved_.load(std::memory_order_relaxed); }
-  Location last_writer() const noexcept { return writer_; }
+  /// With a count of its own, for `release_location`.
+  Location last_writer() const noexcept;
 
  private:
   Storage() = default;

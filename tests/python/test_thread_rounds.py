@@ -391,12 +391,13 @@ def test_w6_generators_and_exceptions_leave_the_mode_as_it_was(count):
 # ---- writes beside backward -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.plain  # the two threads race by intent
 @rounds
 def test_writes_beside_backward_give_the_old_gradient_or_an_error(count):
     """One thread writes what the others' graph has saved: a gradient of a mixture is never given."""
     graphs = []
     for _ in range(count):
-        x, memory = leaf((2000,)), hl.full((2000,), 3.0, dtype=hl.float64)
+        x, memory = leaf((20_000,)), hl.full((20_000,), 3.0, dtype=hl.float64)
         graphs.append((x, memory, hl.sum(x * memory)))
 
     def work(k, i):
@@ -413,11 +414,12 @@ def test_writes_beside_backward_give_the_old_gradient_or_an_error(count):
         return None
 
     for (x, memory, _), row in zip(graphs, Crew(2).run(work, count)):
-        assert row[0] is None and memory.tolist() == [4.0] * 2000
+        assert row[0] is None and bool((memory == 4.0).all())
         if row[1] == "refused":
             assert x.grad is None
         else:
             assert row[1] == "walked", row
+            assert bool((x.grad == 3.0).all())
 
 
 @rounds
