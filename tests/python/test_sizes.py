@@ -121,6 +121,9 @@ def test_c7_steps_beyond_everything():
     assert z[:: sys.maxsize].real.tolist() == [0.0] and z[:: sys.maxsize].imag.tolist() == [1.0]
 
 
+KEPT = []  # a structure lives as long as the process: a tensor asks it for its deleter, whenever that is
+
+
 class Capsule:
     """A producer whose capsule says whatever the test wants."""
 
@@ -131,6 +134,7 @@ class Capsule:
         self.strides = None if strides is None else (ctypes.c_int64 * len(shape))(*strides)
         self.data = ctypes.create_string_buffer(64)
         self.managed = Managed()
+        KEPT.append(self)
         t = self.managed.tensor
         t.data, t.device_type, t.ndim = ctypes.addressof(self.data), 1, len(shape)
         t.code, t.bits, t.lanes = 2, bits, 1
