@@ -65,6 +65,8 @@ class Browser:
             close_fds=False,
             preexec_fn=place_pipes,
             start_new_session=True,
+            # A sanitizer that this interpreter was started with is not for the browser.
+            env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},
         )
         os.close(to_browser)
         os.close(from_browser)

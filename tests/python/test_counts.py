@@ -20,6 +20,7 @@ b = hl.asarray([8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0])
 """
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("setup", [SETUP, SETUP + "a.requires_grad_(True)"], ids=["plain", "recorded"])
 def test_a_warm_small_add_calls_malloc_zero_times(setup):
     found = counts.malloc_calls(setup, "a + b", n=1000, python_objects=True)
@@ -46,6 +47,7 @@ def test_views_and_handles_copy_nothing():
     assert all(v.data_ptr() >= x.data_ptr() for v in views)
 
 
+@pytest.mark.plain
 @pytest.mark.slow
 def test_the_recorder_costs_at_most_two_percent_when_tracing_is_off():
     """Instructions of `a + b` in this build, against one without the recorder."""

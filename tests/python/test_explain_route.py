@@ -79,6 +79,7 @@ def route_of(traced, statements):
     return {name: count for name, count in found.items() if ROUTE.search(name) and not TRACING.search(name)}
 
 
+@pytest.mark.plain
 def test_t1_traced_calls_take_the_untraced_route():
     """The same functions, called as often, with as many instructions, but for those that tell the recorder."""
     # Functions compiled for both cases, where the compiler may inline one more or one less, have the recorder's name.

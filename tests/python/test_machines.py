@@ -65,6 +65,7 @@ def run(emulator, path):
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the emulated processors are x86-64")
+@pytest.mark.plain
 @pytest.mark.parametrize("processor", EMULATED)
 def test_m1_every_op_on_an_older_processor(native, tmp_path, processor):
     """Import, every op once over its dtypes, and the bits of exact operations as on this machine."""

@@ -290,10 +290,12 @@ def argument_count(function):
 @pytest.mark.parametrize("name", PRIVATE)
 def test_c3_private_bindings_survive_anything(name):
     function = PRIVATE[name]
-    if name in ("_set_grad_mode", "_set_autocast", "_set_printoptions"):
-        before = {"_set_grad_mode": (True,), "_set_autocast": (False, hl.bfloat16), "_set_printoptions": ({},)}[name]
-    else:
-        before = None
+    before = {
+        "_set_grad_mode": (True,),
+        "_set_autocast": (False, hl.bfloat16),
+        "_set_printoptions": ({},),
+        "set_memory_limit": (hl.memory_stats()["limit_bytes"],),
+    }.get(name)
     things = [
         None,
         "a",

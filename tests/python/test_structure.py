@@ -185,6 +185,8 @@ def test_kernels_of_every_instruction_set_are_there():
 def test_only_entry_points_leave_the_kernels(obj):
     """A weak symbol compiled for AVX-512 must never be what the linker picks for code that runs on less."""
     leaving = [(kind, name) for kind, name in symbols(obj) if kind != "U" and not kind.islower() or kind in "wvu"]
+    # A variable of the set's own namespace is nobody else's; without optimisation some are left.
+    leaving = [(kind, name) for kind, name in leaving if kind != "u" or not re.search(r"\bN_[A-Z]\w*::", name)]
     assert sorted(leaving) == [("T", f"hyalite_fill_{obj.stem}_{i}") for i in range(shards())]
 
 
@@ -223,7 +225,7 @@ def test_the_library_exports_only_what_public_headers_mark():
     wrong = set()
     for name in set(exported(BUILD / "libhyalite_core.a")):
         what = re.sub(r"^(?:typeinfo name for|typeinfo for|vtable for|guard variable for|VTT for) ", "", name)
-        if re.match(r"(?:\w[\w ]*? )?(?:std|__gnu_cxx|void std)::", what) or VISIBLE_VARIABLES.match(what):
+        if re.match(r"(?:\w[\w *&]*? )?(?:std|__gnu_cxx|void std)::", what) or VISIBLE_VARIABLES.match(what):
             continue
         ours = re.findall(r"\w+", re.sub(r"\(.*|<.*|\[.*", "", what))
         if not marked.intersection(ours):
@@ -251,6 +253,8 @@ def fused_on_purpose():
         for kernel, text in (("forward", formula), ("gradient", gradient)):
             if fused.search(text):
                 asked.append(rf"\b{kernel}<hyalite::{op}\b")
+        if fused.search(formula):
+            asked.append(rf"\bhyalite::{op}::formula<")  # where it is not inlined
     return re.compile("|".join(asked))
 
 
