@@ -53,7 +53,8 @@ void set_error(const Error& e) {
 #if defined(__GNUC__) && !defined(__clang__)
 [[gnu::no_sanitize("null")]]
 #endif
-PyObject* raise_current() noexcept {
+PyObject*
+raise_current() noexcept {
   try {
     throw;
   } catch (const PythonError&) {

@@ -226,17 +226,17 @@ void OpNode::check_version(int leaf) const {
   const Location last = storage.last_writer();
   const std::string saver = describe(location_), writer = describe(last);
   release_location(last);
-  throw VersionMismatch(
-      "backward(): " + name() + " saved " +
-          (is_output(leaf) ? "its output" : op_->params[static_cast<std::size_t>(leaf - 1)]) + " at version " +
-          std::to_string(s.version) + (saver.empty() ? "" : " (" + saver + ")") +
-          ", but it was written in place since and is at version " + std::to_string(storage.version()) +
-          (writer.empty() ? "" : " (" + writer + ")") + "; write x = x + y in place of x += y, or x.copy() before",
-      {{"saved_version", std::int64_t{s.version}},
-       {"current_version", std::int64_t{storage.version()}},
-       {"saver", saver},
-       {"writer", writer},
-       {"op", std::string(op_->name())}});
+  throw VersionMismatch("backward(): " + name() + " saved " +
+                            (is_output(leaf) ? "its output" : op_->params[static_cast<std::size_t>(leaf - 1)]) +
+                            " at version " + std::to_string(s.version) + (saver.empty() ? "" : " (" + saver + ")") +
+                            ", but it was written in place since and is at version " +
+                            std::to_string(storage.version()) + (writer.empty() ? "" : " (" + writer + ")") +
+                            "; write x = x + y in place of x += y, or x.copy() before",
+                        {{"saved_version", std::int64_t{s.version}},
+                         {"current_version", std::int64_t{storage.version()}},
+                         {"saver", saver},
+                         {"writer", writer},
+                         {"op", std::string(op_->name())}});
 }
 
 void OpNode::check_versions(std::uint32_t reads) const {
