@@ -1,6 +1,5 @@
 """Tensors from objects, from rules, and like others."""
 
-import fractions
 import math
 
 from . import _C, _dtypes
@@ -255,6 +254,8 @@ def _quotient(start, stop, step):
             return ratio
     except OverflowError:
         pass
+    import fractions  # 6 ms that `import hyalite` must not wait for
+
     return (fractions.Fraction(stop) - fractions.Fraction(start)) / fractions.Fraction(step)
 
 

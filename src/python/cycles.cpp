@@ -51,7 +51,7 @@ void each_held(const Thing& t, F f) {
     if (m->grad) f(Thing(m->grad.get()));
     if (m->base) f(Thing(m->base.get()));
     if (m->grad_fn) f(Thing(m->grad_fn.get()));
-    if (m->accumulator) f(Thing(static_cast<Node*>(m->accumulator.get())));
+    if (Node* a = m->accumulator.load(std::memory_order_acquire)) f(Thing(a));
     if (m->hooks) f(Thing(m->hooks.get()));
   } else if (const auto* node = std::get_if<Node*>(&t)) {
     for (const Edge& e : (*node)->next()) {

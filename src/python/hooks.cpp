@@ -27,12 +27,16 @@ namespace {
 
 // The globals of this package's modules. Guarded by the GIL.
 std::array<PyObject*, 16> hidden_globals{};
+// The last that were none of them; ours live on, so nothing of ours takes their address.
+PyObject* shown = nullptr;
 
 bool is_hidden(PyObject* globals) {
+  if (globals == shown) return false;
   for (PyObject* g : hidden_globals) {
-    if (g == nullptr) return false;
+    if (g == nullptr) break;
     if (g == globals) return true;
   }
+  shown = globals;
   return false;
 }
 
@@ -149,6 +153,7 @@ std::string find_blas() {
 void hide_frames(PyObject* globals) {
   const auto free = std::ranges::find(hidden_globals, nullptr);
   if (free != hidden_globals.end()) *free = Py_NewRef(globals);
+  shown = nullptr;
 }
 
 void install_hooks() {

@@ -218,7 +218,7 @@ HookPlace add_hook(TensorImpl& t, std::function<Tensor(const Tensor&)> hook, voi
   const std::uint64_t id = next.fetch_add(1, std::memory_order_relaxed);
   const auto at = last ? m.hooks->hooks.end() : std::ranges::find(m.hooks->hooks, true, &Hook::last);
   m.hooks->hooks.insert(at, {id, std::move(hook), owner, last});
-  Node* node = m.accumulator.get();
+  Node* node = m.accumulator.load(std::memory_order_acquire);
   std::uint32_t output = 0;
   if (made) {
     node = made.get();

@@ -31,13 +31,16 @@ struct AutogradMeta {
   AutogradMeta() = default;
   AutogradMeta(const AutogradMeta&) = delete;
   ~AutogradMeta() {
-    if (accumulator) accumulator->forget_leaf();
+    AccumulateGrad* a = accumulator.load(std::memory_order_relaxed);
+    if (a == nullptr) return;
+    a->forget_leaf();
+    a->release();
   }
 
   TensorRef grad;
-  NodeRef grad_fn;                  ///< null for a leaf
-  std::uint32_t output = 0;         ///< of grad_fn
-  Ref<AccumulateGrad> accumulator;  ///< of a leaf that some op has used
+  NodeRef grad_fn;                                    ///< null for a leaf
+  std::uint32_t output = 0;                           ///< of grad_fn
+  std::atomic<AccumulateGrad*> accumulator{nullptr};  ///< of a leaf that some op has used; owned, set once
   std::shared_ptr<HookList> hooks;
   // A view of a tensor that can be written in place, whatever mode it was made in:
   TensorRef base;

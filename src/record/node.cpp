@@ -439,14 +439,17 @@ std::mutex leaves_mutex;
 
 Ref<AccumulateGrad> AccumulateGrad::make(TensorImpl& leaf) {
   AutogradMeta& m = meta_of(leaf);
+  if (AccumulateGrad* known = m.accumulator.load(std::memory_order_acquire)) return Ref<AccumulateGrad>::share(known);
   const std::lock_guard lock(leaves_mutex);
-  if (!m.accumulator) {
-    AccumulateGrad* n = new (place<AccumulateGrad>()) AccumulateGrad();
+  AccumulateGrad* n = m.accumulator.load(std::memory_order_relaxed);
+  if (n == nullptr) {
+    n = new (place<AccumulateGrad>()) AccumulateGrad();
+    Ref<AccumulateGrad> made = Ref<AccumulateGrad>::adopt(n);
     n->leaf_ = &leaf;
     if (m.hooks) n->hooks = {m.hooks};
-    m.accumulator = Ref<AccumulateGrad>::adopt(n);
+    m.accumulator.store(made.leak(), std::memory_order_release);
   }
-  return m.accumulator;
+  return Ref<AccumulateGrad>::share(n);
 }
 
 void AccumulateGrad::forget_leaf() noexcept {

@@ -65,8 +65,8 @@ Ref<TensorImpl> TensorImpl::empty(Dtype dtype, Dims shape, Device device) {
 void TensorImpl::destroy() noexcept {
   if (autograd == nullptr) return free();
   // A gradient may have a gradient, and so on: each waits its turn instead of being freed inside the one before.
-  static constinit thread_local TensorImpl* waiting = nullptr;
-  static constinit thread_local bool freeing = false;
+  static constinit thread_local TensorImpl* waiting HYALITE_INITIAL_EXEC = nullptr;
+  static constinit thread_local bool freeing HYALITE_INITIAL_EXEC = false;
   wrapper = std::exchange(waiting, this);
   if (freeing) return;
   freeing = true;
