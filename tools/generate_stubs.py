@@ -4,7 +4,6 @@ usage: generate_stubs.py OUT, with the built package on the path. The build runs
 has no types at run time is listed below: parameters by name (`function.name` goes before `name`), results by function.
 """
 
-import contextlib
 import inspect
 import sys
 import types
@@ -26,6 +25,7 @@ _Bool: TypeAlias = builtins.bool
 _Ints: TypeAlias = int | Sequence[int]
 _Record: TypeAlias = builtins.dict[str, Any]
 _Tree = TypeVar("_Tree")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 class _SupportsArray(Protocol):
     @property
@@ -361,7 +361,7 @@ def class_text(name, cls, bases="", more=()):
     """A class with its public members, those of private bases included, and the special ones that are listed."""
     members = {}
     for base in reversed(cls.__mro__):
-        if base not in (object, str, contextlib.ContextDecorator) and not issubclass(base, BaseException):
+        if base not in (object, str) and not issubclass(base, BaseException):
             members |= vars(base)
     lines = [f"class {name}{bases}:", doc(cls, 4), *more]
     for key in sorted(members, key=lambda k: (not k.startswith("__"), k)):
@@ -372,6 +372,8 @@ def class_text(name, cls, bases="", more=()):
             lines.append("    def __enter__(self) -> Self: ...")
         elif key == "__exit__":
             lines.append("    def __exit__(self, *error: object) -> None: ...")
+        elif key == "__call__":
+            lines.append("    def __call__(self, function: _Function, /) -> _Function: ...")
         elif cls is hl.Tensor and key in SPECIAL:
             lines.append(special(key))
         elif key.startswith("_"):
@@ -407,8 +409,6 @@ def error_text(name, cls):
 def public_class(name, cls):
     if issubclass(cls, BaseException):
         return error_text(name, cls)
-    if issubclass(cls, contextlib.ContextDecorator):
-        return class_text(name, cls, "(contextlib.ContextDecorator)")
     if cls is hl.Tensor:
         return class_text(name, cls, more=TENSOR_EXTRA)
     if cls is hl.dtype:

@@ -3,7 +3,6 @@
 import functools
 import math
 import operator
-import weakref
 
 from . import _C, _creation, _tree
 from ._modes import enable_grad, no_grad
@@ -489,6 +488,8 @@ def _backward_to(roots, gradients, inputs, retain_graph, create_graph):
 
 def _keeper(tensor):
     """The hook of Tensor.retain_grad: it knows the tensor weakly, for the tensor's node holds the hook."""
+    import weakref
+
     kept = weakref.ref(tensor)
 
     def keep(gradient):

@@ -1,9 +1,8 @@
 """Context managers over the state of a thread, which are decorators too: of functions, generators and coroutines."""
 
-import contextlib
 import functools
-import threading
 import types
+from _thread import _local  # threading's, without the time that its module takes
 
 from . import _C, _dtypes
 
@@ -12,7 +11,7 @@ __all__ = ["anomaly_mode", "autocast", "enable_grad", "no_grad", "set_num_thread
 _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200  # co_flags; importing inspect would take 14 ms
 
 
-class _Kind(threading.local):
+class _Kind(_local):
     """One field of a thread's modes: how it is exchanged, and the blocks that this thread is in."""
 
     def __init__(self, current, exchange):
@@ -25,7 +24,7 @@ _anomaly = _Kind(_C._get_anomaly, _C._set_anomaly)
 _autocast = _Kind(_C._get_autocast, lambda value: _C._set_autocast(*value))
 
 
-class _Mode(contextlib.ContextDecorator):
+class _Mode:
     """Holds nothing of a `with` block itself, so that one object may be in use many times and on many threads."""
 
     def __enter__(self):
@@ -44,7 +43,7 @@ class _Mode(contextlib.ContextDecorator):
         else:
             self._kind.exchange(before)
 
-    def __call__(self, function):
+    def __call__(self, function, /):
         if isinstance(function, (staticmethod, classmethod)):
             return type(function)(self(function.__func__))
         name = type(self).__name__

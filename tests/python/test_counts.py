@@ -39,6 +39,20 @@ def test_a_warm_large_add_takes_its_block_from_the_pool():
     assert after["allocated_bytes"] == before["allocated_bytes"]
 
 
+# What `import hyalite` may load beside what a bare interpreter has: the lasting protection of its time.
+LOADED = {
+    "_collections", "_functools", "_operator", "_weakrefset", "collections", "functools", "gc", "itertools",
+    "keyword", "math", "operator", "reprlib", "types", "atexit",
+}  # fmt: skip
+
+
+def test_import_loads_few_modules():
+    code = "import sys; bare = set(sys.modules); import hyalite; print(*(set(sys.modules) - bare))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name for name in done.stdout.split() if name.split(".")[0] != "hyalite"}
+    assert loaded - {"_distutils_hack"} <= LOADED, loaded - LOADED
+
+
 def test_views_and_handles_copy_nothing():
     x = hl.ones((256, 256))
     allocated = hl.memory_stats()["allocated_bytes"]
