@@ -131,13 +131,17 @@ def large(workers, op, name):
     check(workers, op, name, repeated, ["broadcast"], [1, 2])
 
 
-@pytest.mark.parametrize("op, name", [p for p in PAIRS if p[1] in ("float32", "float64")])
+# Of the other dtypes, too, an op of one operand and one of two: the blocks of a loop are as large as its elements.
+OFTEN = [p for p in PAIRS if p[1] in ("float32", "float64") or p[0] in ("abs", "logical_not", "maximum", "equal")]
+
+
+@pytest.mark.parametrize("op, name", OFTEN)
 def test_large_operands_with_threads(workers, op, name):
     large(workers, op, name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op, name", [p for p in PAIRS if p[1] not in ("float32", "float64")])
+@pytest.mark.parametrize("op, name", [p for p in PAIRS if p not in OFTEN])
 def test_large_operands_of_the_other_dtypes(workers, op, name):
     large(workers, op, name)
 

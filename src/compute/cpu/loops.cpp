@@ -316,9 +316,8 @@ class Scratch {
  public:
   Scratch(std::int64_t bytes, int threads) : bytes_(bytes), slots_(bytes == 0 ? 0 : threads) {
     const std::size_t all = static_cast<std::size_t>(bytes) * static_cast<std::size_t>(slots_);
-    if (all <= sizeof small_) return;
-    block_ = pool::allocate(all);
     if (slots_ > 1) taken_ = std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(slots_));
+    if (all > sizeof small_) block_ = pool::allocate(all);
   }
   ~Scratch() { pool::release(block_.data, block_.capacity); }
   Scratch(const Scratch&) = delete;
