@@ -33,8 +33,7 @@ TensorRef make_view(const Call& c, const Validated& v) {
   TensorRef view = TensorImpl::make(v.out_dtype(), x.device(), spec.shape, spec.strides, x.storage_ref(),
                                     x.offset() * scale + spec.offset);
   view->nothings = x.nothings;
-  static const Attrs no_attrs;  // real and imag have none
-  if (is_differentiable(x.dtype())) set_view(*view, x, c.op, c.attrs != nullptr ? *c.attrs : no_attrs);
+  if (is_differentiable(x.dtype())) set_view(*view, x, {&c.op, AttrRef::share(c.attrs)});
   return view;
 }
 
@@ -234,18 +233,18 @@ Outputs run(const Call& c, TensorImpl* target) {
 
 }  // namespace
 
-TensorRef apply(const OpInfo& op, std::span<const Operand> in, const Attrs* attrs, TensorImpl* target) {
+TensorRef apply(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs, TensorImpl* target) {
   return run({op, in, attrs}, target).first;
 }
 
-std::pair<TensorRef, TensorRef> apply_two(const OpInfo& op, std::span<const Operand> in, const Attrs* attrs) {
+std::pair<TensorRef, TensorRef> apply_two(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs) {
   Outputs o = run({op, in, attrs}, nullptr);
   return {std::move(o.first), std::move(o.second)};
 }
 
-Tensor apply_one(const OpInfo& op, const Tensor& x, const Attrs& attrs) {
+Tensor apply_one(const OpInfo& op, const Tensor& x, const Attributes* attrs) {
   const Operand in = tensor_operand(x.impl());
-  return Tensor::adopt(apply(op, {&in, 1}, &attrs).leak());
+  return Tensor::adopt(apply(op, {&in, 1}, attrs).leak());
 }
 
 Operand scalar_operand(const Scalar& s, Dtype dtype) {
@@ -299,7 +298,7 @@ Tensor copy_of(const Tensor& t) { return Tensor::adopt(clone(*t.impl()).leak());
 
 Tensor follow(const Tensor& t, const std::shared_ptr<const ViewChain>& chain) {
   Tensor r = t;
-  for (const ViewStep* s : chain->steps()) r = apply_one(*s->op, r, s->attrs);
+  for (const ViewStep* s : chain->steps()) r = apply_one(*s->op, r, s->attrs.get());
   return r;
 }
 

@@ -8,12 +8,13 @@
 namespace hyalite {
 
 /// The result of an op with one output. `target`, if not null, is written in place and returned.
-TensorRef apply(const OpInfo& op, std::span<const Operand> in, const Attrs* attrs = nullptr,
+TensorRef apply(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs = nullptr,
                 TensorImpl* target = nullptr);
 /// The results of an op with two outputs.
-std::pair<TensorRef, TensorRef> apply_two(const OpInfo& op, std::span<const Operand> in, const Attrs* attrs = nullptr);
+std::pair<TensorRef, TensorRef> apply_two(const OpInfo& op, std::span<const Operand> in,
+                                          const Attributes* attrs = nullptr);
 /// An op of one tensor.
-Tensor apply_one(const OpInfo& op, const Tensor& x, const Attrs& attrs);
+Tensor apply_one(const OpInfo& op, const Tensor& x, const Attributes* attrs);
 
 /// An operand from a scalar, in `dtype`.
 Operand scalar_operand(const Scalar& s, Dtype dtype);
@@ -30,11 +31,9 @@ void add_in_place(TensorImpl& a, const TensorImpl& b);
 
 namespace detail {
 /// Calls op number `op` of this build's table. Throws what the op's guard throws.
-Tensor call(int op, std::initializer_list<Arg> args, Attrs attrs = {});
-std::pair<Tensor, Tensor> call_two(int op, std::initializer_list<Arg> args, Attrs attrs = {});
-Tensor call_list(int op, const std::vector<Tensor>& tensors, Attrs attrs = {});
-inline AttrValue attribute(const Axes& a) { return a.list ? AttrValue(*a.list) : AttrValue(); }
-inline AttrValue attribute(const std::optional<Dtype>& d) { return d ? AttrValue(*d) : AttrValue(); }
+Tensor call(int op, std::initializer_list<Arg> args, const AttrRef& attrs = {});
+std::pair<Tensor, Tensor> call_two(int op, std::initializer_list<Arg> args, const AttrRef& attrs = {});
+Tensor call_list(int op, const std::vector<Tensor>& tensors, const AttrRef& attrs = {});
 }  // namespace detail
 
 // What gradients are written with, beside the ops.

@@ -92,7 +92,7 @@ Tensor first_largest(const Tensor& x, std::int64_t axis) {
   Shape shape(static_cast<std::size_t>(x.ndim()), 1);
   shape[at] = x.shape()[at];
   const Tensor places = range(std::int64_t{0}, std::int64_t{1}, shape[at], Dtype::int64);
-  return equal(argmax(x, Shape{axis}, true), reshape(places, shape));
+  return equal(argmax(x, axis, true), reshape(places, shape));
 }
 
 Tensor matmul_to_shape(const Tensor& a, const Tensor& b, Dims shape) {

@@ -84,54 +84,75 @@ Tensor elementwise_gradient(const GradientCall& c, int i) {
   const Tensor& g = c.leaves[first ? 0 : c.leaves.size() - 1];
   if constexpr (HasAttr<Op>) {
     // Attributes are weak numbers here too.
-    const auto a = make_attr<Op, Constant>([&](int k) { return Constant{std::get<double>((*c.attrs)[k])}; });
+    const auto a = make_attr<Op, Constant>([&](int k) { return Constant{c.attrs->field<double>(k)}; });
     return pick(gradients_over<Op>(leaf, a), i, c, &g);
   } else {
     return pick(gradients_over<Op>(leaf), i, c, &g);
   }
 }
 
+/// f(attributes) for an op that has some, else f().
+template <class Op>
+decltype(auto) with_attributes(const Attributes* attrs, auto f) {
+  if constexpr (HasFields<Op>) {
+    return f(attrs->as<typename Op::Attr>());
+  } else {
+    (void)attrs;
+    return f();
+  }
+}
+
 template <class Op>
 Tensor other_gradient(const GradientCall& c, int i) {
-  if constexpr (Op::schema.variadic) {
-    Shape before;
-    for (int k = 0; k < i; ++k)
-      before.push_back(c.leaves[1 + k].shape()[normalize_axis(integer(*c.attrs, 0), c.leaves[1].ndim(), "")]);
-    return Op::gradient_of(c.leaves[0], before, c.leaves[1 + i], *c.attrs);
-  } else {
-    return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return pick(Op::gradient(c.leaves[I]..., *c.attrs), i, c, nullptr);
+  return with_attributes<Op>(c.attrs, [&](const auto&... a) {
+    if constexpr (Op::schema.variadic) {
+      return Op::gradient_of(c.leaves[0], c.leaves.subspan(1), i, a...);
+    } else {
+      return [&]<std::size_t... I>(std::index_sequence<I...>) {
+        return pick(Op::gradient(c.leaves[I]..., a...), i, c, nullptr);
+      }
+      (std::make_index_sequence<Op::arity + 2>());
     }
-    (std::make_index_sequence<Op::arity + 2>());
-  }
+  });
 }
 
 /// An op may say its tangent: of the operands' tangents, the operands, the output and the attributes.
 template <class Op>
 constexpr bool has_tangent() {
-  if constexpr (Op::arity == 1) {
-    return requires(const Tensor& t, const Attrs& a) { Op::tangent(t, t, t, a); };
-  } else if constexpr (Op::arity == 2) {
-    return requires(const Tensor& t, const Attrs& a) { Op::tangent(t, t, t, t, t, a); };
+  const auto takes = []<class... A>(A*...) {
+    if constexpr (Op::arity == 1) {
+      return requires(const Tensor& t, const A&... a) { Op::tangent(t, t, t, a...); };
+    } else if constexpr (Op::arity == 2) {
+      return requires(const Tensor& t, const A&... a) { Op::tangent(t, t, t, t, t, a...); };
+    } else {
+      return false;
+    }
+  };
+  if constexpr (HasFields<Op>) {
+    return takes(static_cast<typename Op::Attr*>(nullptr));
   } else {
-    return false;
+    return takes();
   }
 }
 
 template <class Op>
 Tensor tangent_of(const TangentCall& c) {
-  return [&]<std::size_t... I>(std::index_sequence<I...>) {
-    return Op::tangent(c.tangents[I]..., c.leaves[1 + I]..., c.leaves[1 + Op::arity], *c.attrs);
-  }
-  (std::make_index_sequence<Op::arity>());
+  return with_attributes<Op>(c.attrs, [&](const auto&... a) {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return Op::tangent(c.tangents[I]..., c.leaves[1 + I]..., c.leaves[1 + Op::arity], a...);
+    }
+    (std::make_index_sequence<Op::arity>());
+  });
 }
 
 template <class Op>
 Tensor composed(const Call& c) {
-  return [&]<std::size_t... I>(std::index_sequence<I...>) {
-    return Op::compose(Tensor::share(c.in[I].tensor)..., *c.attrs);
-  }
-  (std::make_index_sequence<Op::arity>());
+  return with_attributes<Op>(c.attrs, [&](const auto&... a) {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return Op::compose(Tensor::share(c.in[I].tensor)..., a...);
+    }
+    (std::make_index_sequence<Op::arity>());
+  });
 }
 
 template <class Op>
@@ -150,21 +171,23 @@ OpInfo make_info(int index) {
       o.reads[i] = reads[i];
       o.has_gradient |= reads[i].exists;
     }
-    if constexpr (HasAttr<Op>) {
-      using A = typename Op::template Attr<double>;
-      const auto defaults = std::bit_cast<std::array<double, attr_count<Op>>>(A{});
-      for (int i = 0; i < attr_count<Op>; ++i) o.fields.push_back({A::names[i], AttrType::number, defaults[i]});
-    }
+    if constexpr (HasAttr<Op>) o.defaults = Attributes::make(typename Op::template Attr<double>{});
     o.gradient = &elementwise_gradient<Op>;
   } else {
-    o.infer = &Op::infer;
+    o.infer = [](const Call& c) {
+      return with_attributes<Op>(c.attrs, [&](const auto&... a) { return Op::infer(c, a...); });
+    };
     o.needs_shapes = true;
-    if constexpr (requires { Op::fields; }) o.fields.assign(Op::fields.begin(), Op::fields.end());
-    if constexpr (requires { Op::view; }) o.view = &Op::view;
+    if constexpr (HasFields<Op>) o.defaults = Attributes::make(typename Op::Attr{});
+    if constexpr (Op::schema.primitive == Primitive::view) {
+      o.view = [](const Call& c, ViewSpec& v) {
+        return with_attributes<Op>(c.attrs, [&](const auto&... a) { return Op::view(c.x(0), a..., v); });
+      };
+    }
     if constexpr (Op::schema.primitive == Primitive::compose) o.compose = &composed<Op>;
     o.gradient = &other_gradient<Op>;
     if constexpr (has_tangent<Op>()) o.tangent = &tangent_of<Op>;
-    o.has_gradient = !std::is_base_of_v<TestKernel<Op>, Op>;
+    o.has_gradient = !std::is_base_of_v<TestKernel<Op>, Op> && !std::is_base_of_v<PlaceKernel<Op>, Op>;
   }
   return o;
 }

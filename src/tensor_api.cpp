@@ -44,27 +44,27 @@ std::vector<Operand> operands(const OpInfo& op, std::initializer_list<Arg> args)
 
 }  // namespace
 
-Tensor call(int index, std::initializer_list<Arg> args, Attrs attrs) {
+Tensor call(int index, std::initializer_list<Arg> args, const AttrRef& attrs) {
   const OpInfo& op = op_table()[static_cast<std::size_t>(index)];
   const Arg& first = *args.begin();
   if (op.schema.identity_on_reals && !is_complex(first.tensor->dtype())) return *first.tensor;
-  return Tensor::adopt(apply(op, operands(op, args), op.fields.empty() ? nullptr : &attrs).leak());
+  return Tensor::adopt(apply(op, operands(op, args), attrs.get()).leak());
 }
 
-std::pair<Tensor, Tensor> call_two(int index, std::initializer_list<Arg> args, Attrs attrs) {
+std::pair<Tensor, Tensor> call_two(int index, std::initializer_list<Arg> args, const AttrRef& attrs) {
   const OpInfo& op = op_table()[static_cast<std::size_t>(index)];
-  auto [a, b] = apply_two(op, operands(op, args), op.fields.empty() ? nullptr : &attrs);
+  auto [a, b] = apply_two(op, operands(op, args), attrs.get());
   return {Tensor::adopt(a.leak()), Tensor::adopt(b.leak())};
 }
 
-Tensor call_list(int index, const std::vector<Tensor>& tensors, Attrs attrs) {
+Tensor call_list(int index, const std::vector<Tensor>& tensors, const AttrRef& attrs) {
   const OpInfo& op = op_table()[static_cast<std::size_t>(index)];
   std::vector<Operand> in;
   for (const Tensor& t : tensors) {
     if (!t) throw ValueError(std::string(op.name()) + "(): an operand is an empty handle", {});
     in.push_back(tensor_operand(t.impl()));
   }
-  return Tensor::adopt(apply(op, in, &attrs).leak());
+  return Tensor::adopt(apply(op, in, attrs.get()).leak());
 }
 
 }  // namespace detail

@@ -21,31 +21,35 @@ constexpr Operator operators[] = {
     {Slot::not_equal, "!="}, {Slot::greater, ">"},     {Slot::greater_equal, ">="}, {Slot::bitwise_and, "&"},
     {Slot::bitwise_or, "|"}, {Slot::bitwise_xor, "^"}, {Slot::left_shift, "<<"},    {Slot::right_shift, ">>"}};
 
-std::string declared(const AttrField& f) {
+/// The parameter of field `i`, whose default is written only where C++ needs one.
+std::string declared(const Attributes& defaults, int i) {
+  const AttrField& f = defaults.layout().fields[static_cast<std::size_t>(i)];
   const std::string name(f.name);
+  const auto with = [&](std::string value) { return f.required ? name : name + " = " + value; };
   switch (f.type) {
     case AttrType::number:
-      return "double " + name + (f.required ? "" : " = " + std::to_string(f.fallback));
+      return "double " + with(std::to_string(defaults.field<double>(i)));
     case AttrType::integer:
-      return "std::int64_t " + name + (f.required ? "" : " = " + std::to_string(static_cast<long long>(f.fallback)));
+      return "std::int64_t " + with(std::to_string(defaults.field<std::int64_t>(i)));
     case AttrType::flag:
-      return "bool " + name + (f.required ? "" : f.fallback != 0 ? " = true" : " = false");
+      return "bool " + with(defaults.field<bool>(i) ? "true" : "false");
     case AttrType::dtype:
-      return f.required ? "Dtype " + name : "std::optional<Dtype> " + name + " = {}";
+      return f.optional ? "std::optional<Dtype> " + with("{}") : "Dtype " + name;
+    case AttrType::device:
+      return "std::optional<Device> " + with("{}");
+    case AttrType::axis:
+      return "std::optional<std::int64_t> " + with("{}");
     case AttrType::ints:
       return "const Shape& " + name;
     case AttrType::axes:
-      return "const Axes& " + name + " = {}";
+      return "const Axes& " + with("{}");
+    case AttrType::text:
+    case AttrType::choice:
+      return "const std::string& " + with('"' + std::string(f.choices.empty() ? "" : f.choices[0]) + '"');
     case AttrType::chain:
-      return "const std::shared_ptr<const ViewChain>& " + name;
+      return "const ChainRef& " + name;
   }
   return "";
-}
-
-std::string passed(const AttrField& f) {
-  const std::string name(f.name);
-  const bool wrapped = f.type == AttrType::axes || (f.type == AttrType::dtype && !f.required);
-  return wrapped ? "detail::attribute(" + name + ")" : "AttrValue(" + name + ")";
 }
 
 /// A parameter as the definition has it, without the default.
@@ -65,13 +69,11 @@ void write_op(const Files& files, int index) {
   const std::string name(s.name), number = std::to_string(index);
   std::string declaration, definition, args, attrs;
   std::string_view names = s.params.empty() ? (Op::arity == 1 ? "x" : "x1, x2") : s.params;
-  std::vector<AttrField> fields;
+  AttrRef defaults;
   if constexpr (HasAttr<Op>) {
-    using A = typename Op::template Attr<double>;
-    const auto defaults = std::bit_cast<std::array<double, attr_count<Op>>>(A{});
-    for (int i = 0; i < attr_count<Op>; ++i) fields.push_back({A::names[i], AttrType::number, defaults[i]});
-  } else if constexpr (requires { Op::fields; }) {
-    fields.assign(Op::fields.begin(), Op::fields.end());
+    defaults = Attributes::make(typename Op::template Attr<double>{});
+  } else if constexpr (HasFields<Op>) {
+    defaults = Attributes::make(typename Op::Attr{});
   }
   const bool numbers = s.primitive == Primitive::elementwise;
   while (!names.empty()) {
@@ -88,12 +90,12 @@ void write_op(const Files& files, int index) {
     names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 2);
   }
   definition = declaration;
-  for (const AttrField& f : fields) {
-    declaration += ", " + declared(f);
-    definition += ", " + without_default(declared(f));
-    attrs += (attrs.empty() ? "" : ", ") + passed(f);
+  for (int i = 0; defaults && i < static_cast<int>(defaults->layout().fields.size()); ++i) {
+    declaration += ", " + declared(*defaults, i);
+    definition += ", " + without_default(declared(*defaults, i));
+    attrs += ", " + std::string(defaults->layout().fields[static_cast<std::size_t>(i)].name);
   }
-  const std::string list = attrs.empty() ? "" : ", Attrs{" + attrs + "}";
+  const std::string list = attrs.empty() ? "" : ", detail::attributes<" + number + ">(" + attrs.substr(2) + ")";
   const std::string result = Op::outputs == 2 ? "std::pair<Tensor, Tensor>" : "Tensor";
   const std::string call = s.variadic ? "call_list(" + number + ", " + args
                                       : (Op::outputs == 2 ? "call_two(" : "call(") + number + ", {" + args + "}";
@@ -123,12 +125,12 @@ int main(int argc, char** argv) {
   }
   std::ofstream header(argv[1]), internal(argv[2]), source(argv[3]);
   header << "/// Every operation of this build. " << generated
-         << "#pragma once\n\n#include <optional>\n#include <utility>\n#include <vector>\n\n#include "
+         << "#pragma once\n\n#include <optional>\n#include <string>\n#include <utility>\n#include <vector>\n\n#include "
             "\"hyalite/tensor.h\"\n\nnamespace hyalite {\n\n";
   internal << "/// Operations that only gradients and the front end ask for. " << generated
            << "#pragma once\n\n#include \"hyalite/ops.h\"\n\nnamespace hyalite {\n\n";
   source << "/// The function of each operation: its place in this build's table. " << generated
-         << "#include \"apply.h\"\n\nnamespace hyalite {\n\n";
+         << "#include \"apply.h\"\n#include \"ops/make_attributes.h\"\n\nnamespace hyalite {\n\n";
   int index = 0;
   const Files files{header, internal, source};
   AllOps::for_each([&]<class Op>() { write_op<Op>(files, index++); });

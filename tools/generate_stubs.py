@@ -44,8 +44,10 @@ _Scalar: TypeAlias = _Bool | int | float | complex
 _Operand: TypeAlias = Tensor | _Scalar | _SupportsArray
 """
 
-INDEX = 3  # of an op's results, as the op list counts them
-FIELD_TYPES = {"float": "float", "int": "int", "bool": "_Bool", "dtype": "_DtypeLike", "ints": "_Ints", "axes": "_Ints"}
+FIELD_TYPES = {
+    "float": "float", "int": "int", "bool": "_Bool", "str": "str", "dtype": "_DtypeLike", "device": "str",
+    "axis": "int", "ints": "_Ints", "axes": "_Ints",
+}  # fmt: skip
 
 PARAMETERS = {
     "args": "Any",
@@ -290,8 +292,6 @@ def op_types(name):
     facts = _C._op_facts(name)
     variadic = facts["arity"] < 0
     kinds = {p: "Sequence[Tensor]" if variadic else "_Operand" for p in facts["params"]}
-    if facts["result"] == INDEX:
-        return kinds | {"axis": "int | None", "keepdims": "_Bool"}  # one axis, or all
     return kinds | {n: FIELD_TYPES[t] for n, t in zip(facts["fields"], facts["field_types"], strict=True)}
 
 

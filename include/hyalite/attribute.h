@@ -1,4 +1,4 @@
-/// Attributes of ops as values: what `axis`, `keepdims`, `dtype` and their like can hold.
+/// What attributes of ops such as `axis` and `shape` are given as.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "hyalite/dtype.h"
@@ -27,9 +26,6 @@ struct Axes {
 
 /// The views that lead from a base to a tensor; internal.
 struct ViewChain;
-
-using AttrValue =
-    std::variant<std::monostate, double, std::int64_t, bool, Dtype, Shape, std::shared_ptr<const ViewChain>>;
-using Attrs = std::vector<AttrValue>;
+using ChainRef = std::shared_ptr<const ViewChain>;
 
 }  // namespace hyalite

@@ -21,7 +21,7 @@ struct GradientRequest {
   const OpInfo& op;
   int operand;                     ///< whose gradient
   std::span<const Tensor> leaves;  ///< mark.h; empty handles for those not read
-  const Attrs* attrs;
+  const Attributes* attrs;
   Dtype dtype;                        ///< the forward op was computed in
   bool from_nothings = false;         ///< the incoming gradient may be nothing somewhere
   bool numbers_and_nothings = false;  ///< so may be the result: its zeros must be +0

@@ -32,7 +32,7 @@ struct MatmulBackward : BinaryKernel<MatmulBackward> {
                              "the axes before them must broadcast",
                          {{"op", std::string("matmul")}, {"left_shape", to_vector(a)}, {"right_shape", to_vector(b)}});
   }
-  static auto gradient(auto g, auto x, auto y, auto, const Attrs&) {
+  static auto gradient(auto g, auto x, auto y, auto) {
     // Vectors become matrices, so that one rule holds: dX = G Y^H, dY = X^H G.
     const auto rows = [](const auto& v) { return v.ndim() == 1 ? expand_dims(v, {0}) : v; };
     const auto columns = [](const auto& v) { return v.ndim() == 1 ? expand_dims(v, {1}) : v; };
@@ -50,7 +50,7 @@ struct MatmulBackward : BinaryKernel<MatmulBackward> {
           return reshape(settled_over(product, matrix, -2), to_vector(y.shape()));
         });
   }
-  static auto tangent(auto tx, auto ty, auto x, auto y, auto, const Attrs&) {
+  static auto tangent(auto tx, auto ty, auto x, auto y, auto) {
     // Not !tx, which is an op here.
     if (tx && ty) return matmul(tx, y) + matmul(x, ty);
     return tx ? matmul(tx, y) : matmul(x, ty);
@@ -64,19 +64,22 @@ struct TakeBackward : BinaryKernel<TakeBackward> {
                                    .params = "x, indices",
                                    .primitive = Primitive::take,
                                    .saves = {0b100}};
-  static constexpr std::array fields{AttrField{"axis", AttrType::integer, 0}};
-  static OutputSpec infer(const Call& c) {
+  struct Attr {
+    std::int64_t axis = 0;
+    static constexpr std::array<std::string_view, 1> names{"axis"};
+  };
+  static OutputSpec infer(const Call& c, const Attr& a) {
     const TensorImpl &x = c.x(0), &indices = c.x(1);
-    const int axis = normalize_axis(integer(*c.attrs, 0), x.ndim(), "take");
+    const int axis = normalize_axis(a.axis, x.ndim(), "take");
     DimList shape(x.shape().first(axis));
     for (const std::int64_t s : indices.shape()) shape.push_back(s);
     for (const std::int64_t s : x.shape().subspan(axis + 1)) shape.push_back(s);
     return {x.dtype(), shape};
   }
-  static auto gradient(auto g, auto x, auto indices, auto, const Attrs& a) {
+  static auto gradient(auto g, auto x, auto indices, auto, const auto& a) {
     return grads(
         [=, &a] {
-          const std::int64_t axis = normalize_axis(integer(a, 0), x.ndim(), "take");
+          const std::int64_t axis = normalize_axis(a.axis, x.ndim(), "take");
           return with_nothings(scatter_add(numbers_of(g), indices, axis, x.shape()[axis]));
         },
         none);
@@ -91,27 +94,33 @@ struct ScatterAddBackward : BinaryKernel<ScatterAddBackward> {
                                    .primitive = Primitive::scatter_add,
                                    .saves = {0b100},
                                    .internal = true};
-  static constexpr std::array fields{AttrField{"axis", AttrType::integer, 0, true},
-                                     AttrField{"size", AttrType::integer, 0, true}};
-  static OutputSpec infer(const Call& c) {
+  struct Attr {
+    std::int64_t axis = 0, size = 0;
+    static constexpr std::array<std::string_view, 2> names{"axis", "size"};
+    static constexpr int required = 2;
+  };
+  static OutputSpec infer(const Call& c, const Attr& a) {
     const TensorImpl &x = c.x(0), &indices = c.x(1);
-    const int axis = static_cast<int>(integer(*c.attrs, 0));
+    const int axis = static_cast<int>(a.axis);
     DimList shape(x.shape().first(axis));
-    shape.push_back(integer(*c.attrs, 1));
+    shape.push_back(a.size);
     for (const std::int64_t s : x.shape().subspan(axis + indices.ndim())) shape.push_back(s);
     return {x.dtype(), shape};
   }
-  static auto gradient(auto g, auto, auto indices, auto, const Attrs& a) {
-    return grads([=, &a] { return take(g, indices, integer(a, 0)); }, none);
+  static auto gradient(auto g, auto, auto indices, auto, const auto& a) {
+    return grads([=, &a] { return take(g, indices, a.axis); }, none);
   }
 };
 
 /// An op along one axis, whose result has the shape of its operand.
 template <class Op>
 struct AxisKernel : UnaryKernel<Op> {
-  static constexpr std::array fields{AttrField{"axis", AttrType::integer, -1}};
-  static OutputSpec infer(const Call& c) {
-    normalize_axis(integer(*c.attrs, 0), c.x(0).ndim(), Op::schema.name.data());
+  struct Attr {
+    std::int64_t axis = -1;
+    static constexpr std::array<std::string_view, 1> names{"axis"};
+  };
+  static OutputSpec infer(const Call& c, const Attr& a) {
+    normalize_axis(a.axis, c.x(0).ndim(), Op::schema.name.data());
     return {c.x(0).dtype(), DimList(c.x(0).shape())};
   }
 };
@@ -125,26 +134,26 @@ struct SoftmaxBackward : AxisKernel<SoftmaxBackward> {
                                    .primitive = Primitive::compose,
                                    .saves = {0b010},
                                    .numpy = "-"};
-  static auto compose(const auto& x, const Attrs& a) {
-    const Shape64 axis{integer(a, 0)};
+  static auto compose(const auto& x, const auto& a) {
+    const Shape64 axis{a.axis};
     if (x.numel() == 0) return exp(x);
     const auto wide = widened(x);
     const auto e = exp(wide - max(wide, axis, true));
     return astype_if(e / sum(e, axis, {}, true), x.dtype());
   }
-  static auto gradient(auto g, auto x, auto, const Attrs& a) {
+  static auto gradient(auto g, auto x, auto, const auto& a) {
     // p * (g - sum(p * g)) would lose the largest p's own slope, p * (1 - p): its g is taken from all others first.
     return grads([=, &a] {
-      const Shape64 axis{integer(a, 0)};
+      const Shape64 axis{a.axis};
       if (x.numel() == 0) return g * x;
-      const auto p = softmax(widened(x), integer(a, 0)), wide = widened(g);
-      const auto largest = first_largest(p, integer(a, 0));
+      const auto p = softmax(widened(x), a.axis), wide = widened(g);
+      const auto largest = first_largest(p, a.axis);
       const auto apart = select(largest, 0_c, wide - sum(select(largest, wide, 0_c), axis, {}, true));
       const auto slope = p * (apart - sum(p * apart, axis, {}, true));
-      return settled_over(astype_if(slope, x.dtype()), g, integer(a, 0));
+      return settled_over(astype_if(slope, x.dtype()), g, a.axis);
     });
   }
-  static auto tangent(auto t, auto x, auto out, const Attrs& a) {
+  static auto tangent(auto t, auto x, auto out, const auto& a) {
     return std::get<0>(gradient(t, x, out, a))();  // the Jacobian is symmetric
   }
 };
@@ -158,31 +167,31 @@ struct LogSoftmaxBackward : AxisKernel<LogSoftmaxBackward> {
                                    .primitive = Primitive::compose,
                                    .saves = {0b010},
                                    .numpy = "-"};
-  static auto compose(const auto& x, const Attrs& a) {
-    const Shape64 axis{integer(a, 0)};
+  static auto compose(const auto& x, const auto& a) {
+    const Shape64 axis{a.axis};
     if (x.numel() == 0) return exp(x);
     const auto wide = widened(x);
     const auto shifted = wide - max(wide, axis, true);
     return astype_if(shifted - log(sum(exp(shifted), axis, {}, true)), x.dtype());
   }
-  static auto gradient(auto g, auto x, auto, const Attrs& a) {
+  static auto gradient(auto g, auto x, auto, const auto& a) {
     // g - p * sum(g), with 1 - p of the largest p as the sum of the others.
     return grads([=, &a] {
-      const Shape64 axis{integer(a, 0)};
+      const Shape64 axis{a.axis};
       if (x.numel() == 0) return g * x;
-      const auto p = softmax(widened(x), integer(a, 0)), wide = widened(g);
-      const auto largest = first_largest(p, integer(a, 0));
+      const auto p = softmax(widened(x), a.axis), wide = widened(g);
+      const auto largest = first_largest(p, a.axis);
       const auto others = [&](const auto& v) { return sum(select(largest, 0_c, v), axis, {}, true); };
       const auto slope = select(largest, wide * others(p) - p * others(wide), wide - p * sum(wide, axis, {}, true));
-      return settled_over(astype_if(slope, x.dtype()), g, integer(a, 0));
+      return settled_over(astype_if(slope, x.dtype()), g, a.axis);
     });
   }
-  static auto tangent(auto t, auto x, auto, const Attrs& a) {
+  static auto tangent(auto t, auto x, auto, const auto& a) {
     // t - sum(p * t), from differences to the tangent of the largest p.
-    const Shape64 axis{integer(a, 0)};
+    const Shape64 axis{a.axis};
     if (x.numel() == 0) return t * x;
-    const auto p = softmax(widened(x), integer(a, 0)), wide = widened(t);
-    const auto largest = first_largest(p, integer(a, 0));
+    const auto p = softmax(widened(x), a.axis), wide = widened(t);
+    const auto largest = first_largest(p, a.axis);
     const auto apart = select(largest, 0_c, wide - sum(select(largest, wide, 0_c), axis, {}, true));
     return astype_if(apart - sum(p * apart, axis, {}, true), x.dtype());
   }

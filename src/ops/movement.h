@@ -9,11 +9,18 @@ namespace hyalite {
 
 template <class Op>
 struct ViewKernel : UnaryKernel<Op> {
-  static OutputSpec infer(const Call& c) {
+  static OutputSpec infer(const Call& c, const auto&... a) {
     ViewSpec v;
-    Op::view(c, v);
+    Op::view(c.x(0), a..., v);
     return {c.x(0).dtype(), v.shape};
   }
+};
+
+/// The one attribute of several views.
+struct ShapeAttr {
+  Ints shape;
+  static constexpr std::array<std::string_view, 1> names{"shape"};
+  static constexpr int required = 1;
 };
 
 inline constexpr DtypeSet movable = all_types | float8_types;
@@ -21,10 +28,9 @@ inline constexpr DtypeSet movable = all_types | float8_types;
 /// The same elements in row-major order under another shape; one size may be -1. A view where the strides allow it.
 struct ReshapeBackward : ViewKernel<ReshapeBackward> {
   static constexpr OpSchema schema{.name = "reshape", .types = movable, .primitive = Primitive::view};
-  static constexpr std::array fields{AttrField{"shape", AttrType::ints, 0, true}};
-  static bool view(const Call& c, ViewSpec& v) {
-    const TensorImpl& x = c.x(0);
-    v.shape = target(x, ints(*c.attrs, 0));
+  using Attr = ShapeAttr;
+  static bool view(const TensorImpl& x, const Attr& a, ViewSpec& v) {
+    v.shape = target(x, a.shape);
     v.strides = row_major(v.shape);
     if (x.contiguous()) return true;
     DimList shape, strides;  // axes of size 1 neither join nor separate runs
@@ -60,8 +66,8 @@ struct ReshapeBackward : ViewKernel<ReshapeBackward> {
     }
     return true;
   }
-  static DimList target(const TensorImpl& x, const std::vector<std::int64_t>& wanted) {
-    DimList shape((Dims(wanted)));
+  static DimList target(const TensorImpl& x, Dims wanted) {
+    DimList shape(wanted);
     int unknown = -1;
     std::int64_t known = has_zero(shape) ? 0 : 1;  // beside a size of 0 the others may be too large to multiply
     bool overflow = false;
@@ -78,12 +84,12 @@ struct ReshapeBackward : ViewKernel<ReshapeBackward> {
     if (!fits || checked_numel(shape, 1) != x.numel()) {
       throw ShapeMismatch(
           "reshape(): " + to_string(x.shape()) + " has " + std::to_string(x.numel()) + " elements, which do not fill " +
-              to_string(Dims(wanted)) + "; write sizes whose product is that, with at most one -1",
-          {{"op", std::string("reshape")}, {"left_shape", to_vector(x.shape())}, {"right_shape", wanted}});
+              to_string(wanted) + "; write sizes whose product is that, with at most one -1",
+          {{"op", std::string("reshape")}, {"left_shape", to_vector(x.shape())}, {"right_shape", to_vector(wanted)}});
     }
     return shape;
   }
-  static auto gradient(auto g, auto x, auto, const Attrs&) {
+  static auto gradient(auto g, auto x, auto, const auto&) {
     return grads([=] { return reshape(g, to_vector(x.shape())); });
   }
 };
@@ -91,29 +97,32 @@ struct ReshapeBackward : ViewKernel<ReshapeBackward> {
 /// The axes in another order: axis i of the result is axis axes[i] of x.
 struct PermuteDimsBackward : ViewKernel<PermuteDimsBackward> {
   static constexpr OpSchema schema{.name = "permute_dims", .types = movable, .primitive = Primitive::view};
-  static constexpr std::array fields{AttrField{"axes", AttrType::ints, 0, true}};
-  static bool view(const Call& c, ViewSpec& v) {
-    const TensorImpl& x = c.x(0);
-    const auto& axes = ints(*c.attrs, 0);
+  struct Attr {
+    Ints axes;
+    static constexpr std::array<std::string_view, 1> names{"axes"};
+    static constexpr int required = 1;
+  };
+  static bool view(const TensorImpl& x, const Attr& a, ViewSpec& v) {
+    const Dims axes = a.axes;
     std::uint64_t seen = 0;
-    for (const std::int64_t a : axes) {
-      const int i = normalize_axis(a, x.ndim(), "permute_dims");
+    for (const std::int64_t axis : axes) {
+      const int i = normalize_axis(axis, x.ndim(), "permute_dims");
       seen |= std::uint64_t{1} << i;
       v.shape.push_back(x.shape()[i]);
       v.strides.push_back(x.strides()[i]);
     }
     if (static_cast<int>(axes.size()) != x.ndim() || std::popcount(seen) != x.ndim()) {
-      throw ValueError("permute_dims(): axes " + to_string(Dims(axes)) + " are no order of the " +
-                           std::to_string(x.ndim()) + " axes; name each once",
-                       {{"axes", axes}});
+      throw ValueError("permute_dims(): axes " + to_string(axes) + " are no order of the " + std::to_string(x.ndim()) +
+                           " axes; name each once",
+                       {{"axes", to_vector(axes)}});
     }
     return true;
   }
-  static auto gradient(auto g, auto x, auto, const Attrs& a) {
+  static auto gradient(auto g, auto x, auto, const auto& a) {
     return grads([=, &a] {
-      Shape64 inverse(ints(a, 0).size());
+      Shape64 inverse(a.axes.size());
       for (std::size_t i = 0; i < inverse.size(); ++i) {
-        inverse[normalize_axis(ints(a, 0)[i], x.ndim(), "permute_dims")] = static_cast<std::int64_t>(i);
+        inverse[normalize_axis(a.axes[i], x.ndim(), "permute_dims")] = static_cast<std::int64_t>(i);
       }
       return permute_dims(g, inverse);
     });
@@ -123,24 +132,23 @@ struct PermuteDimsBackward : ViewKernel<PermuteDimsBackward> {
 /// The elements start, start + step, ... of each axis, `sizes` of them; steps may be negative or 0 < |step|.
 struct SliceBackward : ViewKernel<SliceBackward> {
   static constexpr OpSchema schema{.name = "slice", .types = movable, .primitive = Primitive::view, .internal = true};
-  static constexpr std::array fields{AttrField{"starts", AttrType::ints, 0, true},
-                                     AttrField{"steps", AttrType::ints, 0, true},
-                                     AttrField{"sizes", AttrType::ints, 0, true}};
-  static bool view(const Call& c, ViewSpec& v) {
-    const TensorImpl& x = c.x(0);
-    return over(x.shape(), x.strides(), *c.attrs, v);
-  }
-  static bool over(Dims shape, Dims strides, const Attrs& a, ViewSpec& v) {
-    for (std::size_t i = 0; i < shape.size(); ++i) {
-      v.shape.push_back(ints(a, 2)[i]);
+  struct Attr {
+    Ints starts, steps, sizes;
+    static constexpr std::array<std::string_view, 3> names{"starts", "steps", "sizes"};
+    static constexpr int required = 3;
+  };
+  static bool view(const TensorImpl& x, const Attr& a, ViewSpec& v) {
+    const Dims strides = x.strides();
+    for (std::size_t i = 0; i < strides.size(); ++i) {
+      v.shape.push_back(a.sizes[i]);
       // A step from the only element of an axis may be any number.
-      v.strides.push_back(wrapping_multiply(strides[i], ints(a, 1)[i]));
-      if (ints(a, 2)[i] > 0) v.offset = wrapping_add(v.offset, wrapping_multiply(ints(a, 0)[i], strides[i]));
+      v.strides.push_back(wrapping_multiply(strides[i], a.steps[i]));
+      if (a.sizes[i] > 0) v.offset = wrapping_add(v.offset, wrapping_multiply(a.starts[i], strides[i]));
     }
     return true;
   }
-  static auto gradient(auto g, auto x, auto, const Attrs& a) {
-    return grads([=, &a] { return embed_slice(g, to_vector(x.shape()), ints(a, 0), ints(a, 1), ints(a, 2)); });
+  static auto gradient(auto g, auto x, auto, const auto& a) {
+    return grads([=, &a] { return embed_slice(g, to_vector(x.shape()), a.starts, a.steps, a.sizes); });
   }
 };
 
@@ -148,17 +156,19 @@ struct SliceBackward : ViewKernel<SliceBackward> {
 struct EmbedSliceBackward : UnaryKernel<EmbedSliceBackward> {
   static constexpr OpSchema schema{
       .name = "embed_slice", .types = movable, .primitive = Primitive::compose, .internal = true, .linear = true};
-  static constexpr std::array fields{
-      AttrField{"shape", AttrType::ints, 0, true}, AttrField{"starts", AttrType::ints, 0, true},
-      AttrField{"steps", AttrType::ints, 0, true}, AttrField{"sizes", AttrType::ints, 0, true}};
-  static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(Dims(ints(*c.attrs, 0)))}; }
-  static auto compose(const auto& x, const Attrs& a) {
-    auto out = nothings(ints(a, 0), x.dtype(), x.device());
-    copy_into(slice(out, ints(a, 1), ints(a, 2), ints(a, 3)), numbers_of(x));
+  struct Attr {
+    Ints shape, starts, steps, sizes;
+    static constexpr std::array<std::string_view, 4> names{"shape", "starts", "steps", "sizes"};
+    static constexpr int required = 4;
+  };
+  static OutputSpec infer(const Call& c, const Attr& a) { return {c.x(0).dtype(), DimList(Dims(a.shape))}; }
+  static auto compose(const auto& x, const auto& a) {
+    auto out = nothings(a.shape, x.dtype(), x.device());
+    copy_into(slice(out, a.starts, a.steps, a.sizes), numbers_of(x));
     return out;
   }
-  static auto gradient(auto g, auto, auto, const Attrs& a) {
-    return grads([=, &a] { return slice(g, ints(a, 1), ints(a, 2), ints(a, 3)); });
+  static auto gradient(auto g, auto, auto, const auto& a) {
+    return grads([=, &a] { return slice(g, a.starts, a.steps, a.sizes); });
   }
 };
 
@@ -170,29 +180,32 @@ struct WriteViewBackward : BinaryKernel<WriteViewBackward> {
                                    .primitive = Primitive::compose,
                                    .internal = true,
                                    .linear = true};
-  static constexpr std::array fields{AttrField{"chain", AttrType::chain, 0, true}};
-  static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
-  static auto compose(const auto& base, const auto& value, const Attrs& a) {
+  struct Attr {
+    ChainRef chain;
+    static constexpr std::array<std::string_view, 1> names{"chain"};
+    static constexpr int required = 1;
+  };
+  static OutputSpec infer(const Call& c, const Attr&) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
+  static auto compose(const auto& base, const auto& value, const auto& a) {
     // Gradients, of which either may be nothing somewhere.
     const bool any = has_nothings(base) || has_nothings(value);
     auto out = copy_of(any ? numbers_of(base) : base);
-    copy_into(follow(out, chain(a, 0)), any ? numbers_of(value) : value);
+    copy_into(follow(out, a.chain), any ? numbers_of(value) : value);
     return any ? with_nothings(out) : out;
   }
-  static auto gradient(auto g, auto, auto value, auto, const Attrs& a) {
+  static auto gradient(auto g, auto, auto value, auto, const auto& a) {
     return grads(
-        [=, &a] { return write_view(g, nothings(to_vector(value.shape()), value.dtype(), g.device()), chain(a, 0)); },
-        [=, &a] { return follow(g, chain(a, 0)); });
+        [=, &a] { return write_view(g, nothings(to_vector(value.shape()), value.dtype(), g.device()), a.chain); },
+        [=, &a] { return follow(g, a.chain); });
   }
 };
 
 /// x seen under a larger shape: axes of size 1, and new ones in front, repeat with stride 0.
 struct BroadcastToBackward : ViewKernel<BroadcastToBackward> {
   static constexpr OpSchema schema{.name = "broadcast_to", .types = movable, .primitive = Primitive::view};
-  static constexpr std::array fields{AttrField{"shape", AttrType::ints, 0, true}};
-  static bool view(const Call& c, ViewSpec& v) {
-    const TensorImpl& x = c.x(0);
-    v.shape = DimList(Dims(ints(*c.attrs, 0)));
+  using Attr = ShapeAttr;
+  static bool view(const TensorImpl& x, const Attr& a, ViewSpec& v) {
+    v.shape = DimList(Dims(a.shape));
     const int extra = v.shape.size() - x.ndim();
     bool fits = extra >= 0;
     for (int i = 0; fits && i < x.ndim(); ++i) fits = x.shape()[i] == v.shape[extra + i] || x.shape()[i] == 1;
@@ -210,7 +223,7 @@ struct BroadcastToBackward : ViewKernel<BroadcastToBackward> {
     }
     return true;
   }
-  static auto gradient(auto g, auto x, auto, const Attrs&) {
+  static auto gradient(auto g, auto x, auto, const auto&) {
     return grads([=] { return sum_to_shape(g, x.shape()); });
   }
 };
@@ -218,14 +231,16 @@ struct BroadcastToBackward : ViewKernel<BroadcastToBackward> {
 /// Without the named axes (None: every axis) of size 1.
 struct SqueezeBackward : ViewKernel<SqueezeBackward> {
   static constexpr OpSchema schema{.name = "squeeze", .types = movable, .primitive = Primitive::view};
-  static constexpr std::array fields{AttrField{"axis", AttrType::axes}};
-  static bool view(const Call& c, ViewSpec& v) {
-    const TensorImpl& x = c.x(0);
+  struct Attr {
+    std::optional<Ints> axis;
+    static constexpr std::array<std::string_view, 1> names{"axis"};
+  };
+  static bool view(const TensorImpl& x, const Attr& attr, ViewSpec& v) {
     std::uint64_t drop = 0;
-    if (is_none(*c.attrs, 0)) {
+    if (!attr.axis) {
       for (int i = 0; i < x.ndim(); ++i) drop |= std::uint64_t{x.shape()[i] == 1} << i;
     } else {
-      for (const std::int64_t a : ints(*c.attrs, 0)) {
+      for (const std::int64_t a : *attr.axis) {
         const int i = normalize_axis(a, x.ndim(), "squeeze");
         if (x.shape()[i] != 1) {
           throw ValueError("squeeze(): axis " + std::to_string(a) + " has size " + std::to_string(x.shape()[i]) +
@@ -242,7 +257,7 @@ struct SqueezeBackward : ViewKernel<SqueezeBackward> {
     }
     return true;
   }
-  static auto gradient(auto g, auto x, auto, const Attrs&) {
+  static auto gradient(auto g, auto x, auto, const auto&) {
     return grads([=] { return reshape(g, to_vector(x.shape())); });
   }
 };
@@ -250,17 +265,20 @@ struct SqueezeBackward : ViewKernel<SqueezeBackward> {
 /// With new axes of size 1 at the named places of the result.
 struct ExpandDimsBackward : ViewKernel<ExpandDimsBackward> {
   static constexpr OpSchema schema{.name = "expand_dims", .types = movable, .primitive = Primitive::view};
-  static constexpr std::array fields{AttrField{"axis", AttrType::ints, 0, true}};
-  static bool view(const Call& c, ViewSpec& v) {
-    const TensorImpl& x = c.x(0);
-    const auto& axes = ints(*c.attrs, 0);
+  struct Attr {
+    Ints axis;
+    static constexpr std::array<std::string_view, 1> names{"axis"};
+    static constexpr int required = 1;
+  };
+  static bool view(const TensorImpl& x, const Attr& attr, ViewSpec& v) {
+    const Dims axes = attr.axis;
     const int n = x.ndim() + static_cast<int>(axes.size());
     if (n > max_rank)
       throw ValueError("expand_dims(): a tensor has at most 64 dimensions", {{"ndim", std::int64_t{n}}});
     std::uint64_t fresh = 0;
     for (const std::int64_t a : axes) fresh |= std::uint64_t{1} << normalize_axis(a, n, "expand_dims");
     if (std::popcount(fresh) != static_cast<int>(axes.size())) {
-      throw ValueError("expand_dims(): axes " + to_string(Dims(axes)) + " name a place twice", {{"axis", axes}});
+      throw ValueError("expand_dims(): axes " + to_string(axes) + " name a place twice", {{"axis", to_vector(axes)}});
     }
     int from = 0;
     for (int i = 0; i < n; ++i) {
@@ -272,7 +290,7 @@ struct ExpandDimsBackward : ViewKernel<ExpandDimsBackward> {
     }
     return true;
   }
-  static auto gradient(auto g, auto x, auto, const Attrs&) {
+  static auto gradient(auto g, auto x, auto, const auto&) {
     return grads([=] { return reshape(g, to_vector(x.shape())); });
   }
 };
@@ -284,7 +302,7 @@ struct RealBackward : ViewKernel<RealBackward> {
                                    .result = Result::real_part,
                                    .identity_on_reals = true,
                                    .primitive = Primitive::view};
-  static bool view(const Call& c, ViewSpec& v) { return part(c.x(0), 0, v); }
+  static bool view(const TensorImpl& x, ViewSpec& v) { return part(x, 0, v); }
   /// Component i of each element, in elements of the real type.
   static bool part(const TensorImpl& x, int i, ViewSpec& v) {
     const int scale = is_complex(x.dtype()) ? 2 : 1;
@@ -295,7 +313,7 @@ struct RealBackward : ViewKernel<RealBackward> {
     return true;
   }
   static OutputSpec infer(const Call& c) { return {real_part(c.x(0).dtype()), DimList(c.x(0).shape())}; }
-  static auto gradient(auto g, auto x, auto, const Attrs&) {
+  static auto gradient(auto g, auto x, auto) {
     return grads([=] { return gradient_as(g, x.dtype()); });
   }
 };
@@ -304,9 +322,9 @@ struct RealBackward : ViewKernel<RealBackward> {
 struct ImagBackward : ViewKernel<ImagBackward> {
   static constexpr OpSchema schema{
       .name = "imag", .types = complex_types, .result = Result::real_part, .primitive = Primitive::view};
-  static bool view(const Call& c, ViewSpec& v) { return RealBackward::part(c.x(0), 1, v); }
+  static bool view(const TensorImpl& x, ViewSpec& v) { return RealBackward::part(x, 1, v); }
   static OutputSpec infer(const Call& c) { return {real_part(c.x(0).dtype()), DimList(c.x(0).shape())}; }
-  static auto gradient(auto g, auto x, auto, const Attrs&) {
+  static auto gradient(auto g, auto x, auto) {
     return grads([=] { return settled(astype(g, x.dtype()) * imaginary_unit(x.dtype()), g); });
   }
 };
@@ -314,9 +332,14 @@ struct ImagBackward : ViewKernel<ImagBackward> {
 /// x in another dtype, rounded once, as new memory; check=True raises naming the first element that does not survive.
 struct AstypeBackward : UnaryKernel<AstypeBackward> {
   static constexpr OpSchema schema{.name = "astype", .types = movable, .primitive = Primitive::cast, .numpy = "-"};
-  static constexpr std::array fields{AttrField{"dtype", AttrType::dtype, 0, true}, AttrField{"check", AttrType::flag}};
-  static OutputSpec infer(const Call& c) {
-    const Dtype to = dtype(*c.attrs, 0), from = c.x(0).dtype();
+  struct Attr {
+    Dtype dtype = Dtype::boolean;
+    bool check = false;
+    static constexpr std::array<std::string_view, 2> names{"dtype", "check"};
+    static constexpr int required = 1;
+  };
+  static OutputSpec infer(const Call& c, const Attr& a) {
+    const Dtype to = a.dtype, from = c.x(0).dtype();
     if (is_complex(from) && !is_complex(to) && to != Dtype::boolean) {
       throw TypeError("astype(): " + std::string(name(from)) + " does not become " + std::string(name(to)) +
                           "; write hl.real(x) or hl.imag(x) first",
@@ -324,7 +347,7 @@ struct AstypeBackward : UnaryKernel<AstypeBackward> {
     }
     return {to, DimList(c.x(0).shape())};
   }
-  static auto gradient(auto g, auto x, auto, const Attrs&) {
+  static auto gradient(auto g, auto x, auto, const auto&) {
     return grads([=] { return gradient_as(g, x.dtype()); });
   }
 };
@@ -334,7 +357,7 @@ struct ContiguousBackward : UnaryKernel<ContiguousBackward> {
   static constexpr OpSchema schema{
       .name = "contiguous", .types = movable, .primitive = Primitive::cast, .row_major = true, .numpy = "-"};
   static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
-  static auto gradient(auto g, auto, auto, const Attrs&) {
+  static auto gradient(auto g, auto, auto) {
     return grads([=] { return g; });
   }
 };
@@ -343,11 +366,14 @@ struct ContiguousBackward : UnaryKernel<ContiguousBackward> {
 struct ConcatBackward : Kernel<ConcatBackward, -1> {
   static constexpr OpSchema schema{
       .name = "concat", .types = movable, .params = "arrays", .primitive = Primitive::concat, .variadic = true};
-  static constexpr std::array fields{AttrField{"axis", AttrType::integer, 0}};
-  static OutputSpec infer(const Call& c) {
+  struct Attr {
+    std::int64_t axis = 0;
+    static constexpr std::array<std::string_view, 1> names{"axis"};
+  };
+  static OutputSpec infer(const Call& c, const Attr& a) {
     const TensorImpl& first = c.x(0);
     if (first.ndim() == 0) throw ShapeMismatch("concat(): tensors need at least one axis; write stack()", {});
-    const int axis = normalize_axis(integer(*c.attrs, 0), first.ndim(), "concat");
+    const int axis = normalize_axis(a.axis, first.ndim(), "concat");
     DimList shape(first.shape());
     for (std::size_t i = 1; i < c.in.size(); ++i) {
       const Dims s = c.x(static_cast<int>(i)).shape();
@@ -367,10 +393,11 @@ struct ConcatBackward : Kernel<ConcatBackward, -1> {
     return {first.dtype(), shape};
   }
   /// The part of g that operand i made.
-  static auto gradient_of(const auto& g, std::span<const std::int64_t> before, const auto& x, const Attrs& a) {
-    const int axis = normalize_axis(integer(a, 0), x.ndim(), "concat");
+  static auto gradient_of(const auto& g, const auto& operands, int i, const auto& a) {
+    const auto& x = operands[static_cast<std::size_t>(i)];
+    const int axis = normalize_axis(a.axis, x.ndim(), "concat");
     Shape64 starts(x.ndim(), 0), steps(x.ndim(), 1), sizes = to_vector(x.shape());
-    for (const std::int64_t size : before) starts[axis] += size;
+    for (const auto& before : operands.first(static_cast<std::size_t>(i))) starts[axis] += before.shape()[axis];
     return slice(g, starts, steps, sizes);
   }
 };

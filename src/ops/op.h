@@ -212,6 +212,12 @@ concept HasAttr = requires {
   typename Op::template Attr<double>;
 };
 
+/// Other ops with attributes have a plain `struct Attr` with fields of any type, and `names`.
+template <class Op>
+concept HasFields = requires {
+  typename Op::Attr;
+};
+
 template <class Op>
 inline constexpr int attr_count = [] {
   if constexpr (HasAttr<Op>) {

@@ -8,7 +8,7 @@
 
 #include "hyalite/scalar.h"
 #include "hyalite/tensor.h"
-#include "ops/attrs.h"
+#include "ops/attributes.h"
 #include "ops/mark.h"
 #include "ops/op.h"
 #include "tensor/shape.h"
@@ -35,8 +35,13 @@ struct OpInfo;
 struct Call {
   const OpInfo& op;
   std::span<const Operand> in;
-  const Attrs* attrs = nullptr;
+  const Attributes* attrs = nullptr;
   const TensorImpl& x(int i) const { return *in[i].tensor; }
+  /// The attributes of an op whose aggregate is A.
+  template <class A>
+  const A& attributes() const {
+    return attrs->as<A>();
+  }
 };
 
 /// How a view lies in the storage of its source, in elements.
@@ -51,14 +56,14 @@ inline constexpr int most_operands = 3;  ///< of an op with a fixed number
 /// stand-ins that have only a shape for those that no gradient reads.
 struct GradientCall {
   std::span<const Tensor> leaves;
-  const Attrs* attrs;
+  const Attributes* attrs;
   Dtype dtype;  ///< of an elementwise gradient
 };
 
 /// What an op's tangent may look at: the tangents of the operands, of which any may be empty, and the leaves as above.
 struct TangentCall {
   std::span<const Tensor> tangents, leaves;
-  const Attrs* attrs;
+  const Attributes* attrs;
 };
 
 struct OpInfo {
@@ -69,7 +74,7 @@ struct OpInfo {
   int elementwise = -1;  ///< place in the list of elementwise ops
   std::string node_name;
   std::vector<std::string> params;
-  std::vector<AttrField> fields;
+  AttrRef defaults;  ///< null for an op without attributes
   std::array<GradientReads, most_operands> reads{};
 
   /// Result dtype and shape; throws on operands that do not fit. Null for elementwise ops, which broadcast.
@@ -86,6 +91,9 @@ struct OpInfo {
   bool needs_shapes = false;  ///< gradients ask for the operands' shapes
 
   std::string_view name() const { return schema.name; }
+  std::span<const AttrField> fields() const {
+    return defaults ? std::span<const AttrField>(defaults->layout().fields) : std::span<const AttrField>();
+  }
 };
 
 /// All ops; `find_op` throws ValueError for an unknown name.

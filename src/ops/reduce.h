@@ -8,10 +8,10 @@ namespace hyalite {
 namespace reduction {
 
 /// The reduced axes as a mask; all for None. Throws IndexError, and ValueError for a repeated axis.
-inline std::uint64_t axes_mask(const Attrs& attrs, int ndim, std::string_view op) {
-  if (is_none(attrs, 0)) return ndim == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << ndim) - 1;
+inline std::uint64_t axes_mask(const std::optional<Ints>& axes, int ndim, std::string_view op) {
+  if (!axes) return ndim == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << ndim) - 1;
   std::uint64_t mask = 0;
-  for (const std::int64_t axis : ints(attrs, 0)) {
+  for (const std::int64_t axis : *axes) {
     const std::uint64_t one = std::uint64_t{1} << normalize_axis(axis, ndim, std::string(op).c_str());
     if ((mask & one) != 0) {
       throw ValueError(std::string(op) + "(): axis " + std::to_string(axis) + " appears twice; name each axis once",
@@ -40,11 +40,11 @@ inline Dtype sum_dtype(Dtype t) {
 }
 
 /// The reduced tensor with its axes back, as size 1.
-auto keep_axes(auto t, const auto& x, const Attrs& attrs) {
-  return reshape(t, to_vector(reduced_shape(x.shape(), axes_mask(attrs, x.ndim(), ""), true)));
+auto keep_axes(auto t, const auto& x, const std::optional<Ints>& axes) {
+  return reshape(t, to_vector(reduced_shape(x.shape(), axes_mask(axes, x.ndim(), ""), true)));
 }
-auto expand(auto t, const auto& x, const Attrs& attrs) {
-  return broadcast_to(keep_axes(t, x, attrs), to_vector(x.shape()));
+auto expand(auto t, const auto& x, const std::optional<Ints>& axes) {
+  return broadcast_to(keep_axes(t, x, axes), to_vector(x.shape()));
 }
 
 /// The reduced axes behind the others, as one: the layout of the primitive `others`.
@@ -54,9 +54,9 @@ struct Rows {
   T matrix;
 };
 template <class T>
-Rows<T> rows(const T& x, const Attrs& attrs) {
+Rows<T> rows(const T& x, const std::optional<Ints>& axes) {
   Rows<T> r;
-  const std::uint64_t mask = axes_mask(attrs, x.ndim(), "");
+  const std::uint64_t mask = axes_mask(axes, x.ndim(), "");
   std::int64_t kept = 1, reduced = 1;
   for (const bool behind : {false, true}) {
     for (int i = 0; i < x.ndim(); ++i) {
@@ -75,45 +75,53 @@ Rows<T> rows(const T& x, const Attrs& attrs) {
 /// The tangent of a reduction each of whose elements goes into one of the results: slopes times tangents, summed. The
 /// slopes are what the op's gradient gives for a gradient of ones.
 template <class Op>
-auto contract(auto t, auto x, auto out, const Attrs& attrs, bool keepdims) {
+auto contract(auto t, auto x, auto out, const auto& a) {
   const auto one = full(to_vector(out.shape()), Scalar(1), out.dtype(), out.device());
-  const auto slopes = std::get<0>(Op::gradient(one, x, out, attrs))();
-  const auto summed = sum(conj(slopes) * t, axes(attrs), {}, keepdims);
+  const auto slopes = std::get<0>(Op::gradient(one, x, out, a))();
+  const auto summed = sum(conj(slopes) * t, to_axes(a.axis), {}, a.keepdims);
   return summed.dtype() == out.dtype() ? summed : astype(summed, out.dtype());
 }
 
 }  // namespace reduction
 
+struct ReductionAttr {
+  std::optional<Ints> axis;
+  bool keepdims = false;
+  static constexpr std::array<std::string_view, 2> names{"axis", "keepdims"};
+};
+struct SumAttr {
+  std::optional<Ints> axis;
+  std::optional<Dtype> dtype;
+  bool keepdims = false;
+  static constexpr std::array<std::string_view, 3> names{"axis", "dtype", "keepdims"};
+};
+struct PlaceAttr {
+  std::optional<std::int64_t> axis;
+  bool keepdims = false;
+  static constexpr std::array<std::string_view, 2> names{"axis", "keepdims"};
+};
+
 /// A reduction with the attributes axis and keepdims; the gradient is given by the op.
 template <class Op>
 struct ReductionKernel : UnaryKernel<Op> {
-  static constexpr std::array fields{AttrField{"axis", AttrType::axes}, AttrField{"keepdims", AttrType::flag}};
-  static OutputSpec infer(const Call& c) {
-    const Dtype in = c.x(0).dtype();
-    const Dtype out = Op::schema.result == Result::boolean ? Dtype::boolean
-                      : Op::schema.result == Result::index ? Dtype::int64
-                                                           : in;
-    const std::uint64_t mask = reduction::axes_mask(*c.attrs, c.x(0).ndim(), Op::schema.name);
-    if (Op::schema.result == Result::index && !is_none(*c.attrs, 0) && ints(*c.attrs, 0).size() != 1) {
-      throw ValueError(std::string(Op::schema.name) + "(): takes one axis or None; reshape the others together first",
-                       {{"axis", ints(*c.attrs, 0)}});
-    }
-    return {out, reduction::reduced_shape(c.x(0).shape(), mask, flag(*c.attrs, 1))};
+  using Attr = ReductionAttr;
+  static OutputSpec infer(const Call& c, const Attr& a) {
+    const Dtype out = Op::schema.result == Result::boolean ? Dtype::boolean : c.x(0).dtype();
+    const std::uint64_t mask = reduction::axes_mask(a.axis, c.x(0).ndim(), Op::schema.name);
+    return {out, reduction::reduced_shape(c.x(0).shape(), mask, a.keepdims)};
   }
 };
 
 /// As ReductionKernel, with dtype: the elements are cast before they are reduced.
 template <class Op>
 struct SumKernel : UnaryKernel<Op> {
-  static constexpr std::array fields{AttrField{"axis", AttrType::axes}, AttrField{"dtype", AttrType::dtype},
-                                     AttrField{"keepdims", AttrType::flag}};
-  static OutputSpec infer(const Call& c) {
+  using Attr = SumAttr;
+  static OutputSpec infer(const Call& c, const Attr& a) {
     const Dtype in = c.x(0).dtype();
     const bool whole = kind(in) <= Kind::integer;
     const Dtype usual = Op::schema.reduce == ReduceOp::mean ? (whole ? Dtype::float32 : in) : reduction::sum_dtype(in);
-    const std::uint64_t mask = reduction::axes_mask(*c.attrs, c.x(0).ndim(), Op::schema.name);
-    return {is_none(*c.attrs, 1) ? usual : dtype(*c.attrs, 1),
-            reduction::reduced_shape(c.x(0).shape(), mask, flag(*c.attrs, 2))};
+    const std::uint64_t mask = reduction::axes_mask(a.axis, c.x(0).ndim(), Op::schema.name);
+    return {a.dtype.value_or(usual), reduction::reduced_shape(c.x(0).shape(), mask, a.keepdims)};
   }
 };
 
@@ -121,8 +129,8 @@ struct SumKernel : UnaryKernel<Op> {
 /// is 0. float32 and float64 accumulate in float64, so the error is below 1 ULP of the result.
 struct SumBackward : SumKernel<SumBackward> {
   static constexpr OpSchema schema{.name = "sum", .types = all_types, .primitive = Primitive::reduce};
-  static auto gradient(auto g, auto x, auto, const Attrs& a) {
-    return grads([=, &a] { return reduction::expand(gradient_as(g, x.dtype()), x, a); });
+  static auto gradient(auto g, auto x, auto, const auto& a) {
+    return grads([=, &a] { return reduction::expand(gradient_as(g, x.dtype()), x, a.axis); });
   }
 };
 
@@ -131,20 +139,20 @@ struct SumBackward : SumKernel<SumBackward> {
 struct ProdBackward : SumKernel<ProdBackward> {
   static constexpr OpSchema schema{
       .name = "prod", .types = all_types, .primitive = Primitive::reduce, .reduce = ReduceOp::prod, .saves = {0b010}};
-  static auto gradient(auto g, auto x, auto, const Attrs& a) {
+  static auto gradient(auto g, auto x, auto, const auto& a) {
     return grads([=, &a] {
       const auto wide =
           widened(is_complex(g.dtype()) || itemsize(x.dtype()) < itemsize(g.dtype()) ? astype_if(x, g.dtype()) : x);
-      const auto r = reduction::rows(wide, a);
+      const auto r = reduction::rows(wide, a.axis);
       const auto none = zeros({0, r.matrix.shape()[0], r.matrix.shape()[1]}, wide.dtype(), x.device());
       const auto rest = permute_dims(reshape(others(r.matrix, none), r.permuted), r.inverse);
-      const auto incoming = reduction::expand(g, x, a);
+      const auto incoming = reduction::expand(g, x, a.axis);
       const auto slope = astype_if(incoming, wide.dtype()) * conj(rest);
       return settled(gradient_as(slope, x.dtype()), incoming);
     });
   }
-  static auto tangent(auto t, auto x, auto out, const Attrs& a) {
-    return reduction::contract<ProdBackward>(t, x, out, a, flag(a, 2));
+  static auto tangent(auto t, auto x, auto out, const auto& a) {
+    return reduction::contract<ProdBackward>(t, x, out, a);
   }
 };
 
@@ -156,10 +164,10 @@ struct MeanBackward : SumKernel<MeanBackward> {
                                    .integers = Integers::to_default,
                                    .primitive = Primitive::reduce,
                                    .reduce = ReduceOp::mean};
-  static auto gradient(auto g, auto x, auto out, const Attrs& a) {
+  static auto gradient(auto g, auto x, auto out, const auto& a) {
     return grads([=, &a] {
       const double count = static_cast<double>(x.numel()) / static_cast<double>(std::max<std::int64_t>(out.numel(), 1));
-      return reduction::expand(divided(g, Constant{count}, x.dtype()), x, a);
+      return reduction::expand(divided(g, Constant{count}, x.dtype()), x, a.axis);
     });
   }
 };
@@ -176,7 +184,7 @@ struct OthersBackward : BinaryKernel<OthersBackward> {
                                    .saves = {0b110, 0b110},
                                    .internal = true};
   static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
-  static auto gradient(auto g, auto x, auto directions, auto, const Attrs&) {
+  static auto gradient(auto g, auto x, auto directions, auto) {
     // conj(others along conj(g)): the slope is conj(d others), as of any analytic function.
     const auto along = [=](auto rest) {
       return settled_over(conj(others(x, concat({rest, expand_dims(conj(numbers_of(g)), {0})}, 0))), g, -1);
@@ -200,16 +208,16 @@ struct OthersBackward : BinaryKernel<OthersBackward> {
 /// Shared by max and min: equal extremes take equal parts of the gradient, and the others get nothing.
 template <class Op>
 struct ExtremeKernel : ReductionKernel<Op> {
-  static auto gradient(auto g, auto x, auto out, const Attrs& a) {
+  static auto gradient(auto g, auto x, auto out, const auto& a) {
     return grads([=, &a] {
-      const auto extreme = reduction::keep_axes(out, x, a);
+      const auto extreme = reduction::keep_axes(out, x, a.axis);
       const auto chosen = (x == extreme) | (isnan(x) & isnan(extreme));
-      const auto share = divided(reduction::keep_axes(g, x, a), sum(chosen, axes(a), {}, true), x.dtype());
+      const auto share = divided(reduction::keep_axes(g, x, a.axis), sum(chosen, to_axes(a.axis), {}, true), x.dtype());
       return take_where(chosen, broadcast_to(share, to_vector(x.shape())));
     });
   }
-  static auto tangent(auto t, auto x, auto out, const Attrs& a) {
-    return reduction::contract<ExtremeKernel>(t, x, out, a, flag(a, 1));
+  static auto tangent(auto t, auto x, auto out, const auto& a) {
+    return reduction::contract<ExtremeKernel>(t, x, out, a);
   }
 };
 
@@ -233,7 +241,7 @@ struct MinBackward : ExtremeKernel<MinBackward> {
 
 template <class Op>
 struct TestKernel : ReductionKernel<Op> {
-  static auto gradient(auto, auto, auto, const Attrs&) { return grads(none); }
+  static auto gradient(auto, auto, auto, const auto&) { return grads(none); }
 };
 
 /// Whether any element over the axes (None: all) is nonzero; NaN counts as nonzero.
@@ -254,8 +262,21 @@ struct AllBackward : TestKernel<AllBackward> {
                                    .reduce = ReduceOp::all};
 };
 
+/// The place of an element along one axis.
+template <class Op>
+struct PlaceKernel : UnaryKernel<Op> {
+  using Attr = PlaceAttr;
+  static OutputSpec infer(const Call& c, const Attr& a) {
+    const int ndim = c.x(0).ndim();
+    const std::uint64_t mask = a.axis ? std::uint64_t{1} << normalize_axis(*a.axis, ndim, Op::schema.name.data())
+                                      : reduction::axes_mask({}, ndim, Op::schema.name);
+    return {Dtype::int64, reduction::reduced_shape(c.x(0).shape(), mask, a.keepdims)};
+  }
+  static auto gradient(auto, auto, auto, const auto&) { return grads(none); }
+};
+
 /// Index of the first largest element along one axis, or in row-major order for None; the first NaN if there is one.
-struct ArgmaxBackward : TestKernel<ArgmaxBackward> {
+struct ArgmaxBackward : PlaceKernel<ArgmaxBackward> {
   static constexpr OpSchema schema{.name = "argmax",
                                    .types = boolean_types | real_types,
                                    .result = Result::index,
@@ -264,7 +285,7 @@ struct ArgmaxBackward : TestKernel<ArgmaxBackward> {
 };
 
 /// Index of the first smallest element along one axis, or in row-major order for None; the first NaN if there is one.
-struct ArgminBackward : TestKernel<ArgminBackward> {
+struct ArgminBackward : PlaceKernel<ArgminBackward> {
   static constexpr OpSchema schema{.name = "argmin",
                                    .types = boolean_types | real_types,
                                    .result = Result::index,

@@ -8,6 +8,7 @@
 #include "apply.h"
 #include "explain/recorder.h"
 #include "explain/source.h"
+#include "ops/reduce.h"
 #include "python/arguments.h"
 #include "python/interop.h"
 #include "python/operands.h"
@@ -25,25 +26,6 @@ struct OpFunction {
 };
 PyTypeObject* function_type = nullptr;
 
-std::string spelled(double v) {
-  const Owned f(PyFloat_FromDouble(v));
-  const Owned r(PyObject_Repr(f.get()));
-  return PyUnicode_AsUTF8(r.get());
-}
-
-std::string default_text(const AttrField& f) {
-  switch (f.type) {
-    case AttrType::number:
-      return spelled(f.fallback);
-    case AttrType::integer:
-      return std::to_string(static_cast<long long>(f.fallback));
-    case AttrType::flag:
-      return f.fallback != 0 ? "True" : "False";
-    default:
-      return "None";
-  }
-}
-
 /// "(x1, x2, /)", or "(x, /, axis=None, keepdims=False)".
 std::string signature_text(const OpInfo& op) {
   std::string s = "(";
@@ -52,7 +34,10 @@ std::string signature_text(const OpInfo& op) {
     if (i == 0 && op.schema.bounds) s += ", /";
   }
   if (!op.schema.bounds) s += ", /";
-  for (const AttrField& f : op.fields) s += ", " + std::string(f.name) + (f.required ? "" : "=" + default_text(f));
+  for (std::size_t i = 0; i < op.fields().size(); ++i) {
+    const AttrField& f = op.fields()[i];
+    s += ", " + std::string(f.name) + (f.required ? "" : "=" + op.defaults->text(static_cast<int>(i)));
+  }
   return s + ")";
 }
 
@@ -66,48 +51,72 @@ bool is_only_axis(const OpInfo& op, PyObject* x) {
   return true;
 }
 
-AttrValue attribute_from(const OpInfo& op, const AttrField& f, PyObject* o) {
-  if (o == nullptr) {
-    if (f.required) {
-      throw TypeError(std::string(op.name()) + "(): " + std::string(f.name) + " is missing; the signature is " +
-                          std::string(op.name()) + signature_text(op),
-                      {{"op", std::string(op.name())}});
+/// Writes one argument into its field.
+void set_attribute(const OpInfo& op, Attributes& to, int i, PyObject* o) {
+  const AttrField& f = op.fields()[static_cast<std::size_t>(i)];
+  const auto optional = [&](auto& field, auto make) {
+    if (o == Py_None) {
+      field.reset();
+    } else {
+      field = make();
     }
-    switch (f.type) {
-      case AttrType::number:
-        return f.fallback;
-      case AttrType::integer:
-        return static_cast<std::int64_t>(f.fallback);
-      case AttrType::flag:
-        return f.fallback != 0;
-      default:
-        return {};
-    }
-  }
+  };
   switch (f.type) {
     case AttrType::number:
-      return number_argument(o, op.name(), f.name);
+      to.field<double>(i) = number_argument(o, op.name(), f.name);
+      return;
     case AttrType::integer:
-      return integer_argument(o, op.name(), f.name);
+      to.field<std::int64_t>(i) = integer_argument(o, op.name(), f.name);
+      return;
     case AttrType::flag:
-      return flag_argument(o, op.name(), f.name);
-    case AttrType::dtype:
-      if (o == Py_None && !f.required) return {};
-      return dtype_argument(o, op.name(), f.name);
+      to.field<bool>(i) = flag_argument(o, op.name(), f.name);
+      return;
+    case AttrType::dtype: {
+      const auto dtype = [&] { return dtype_argument(o, op.name(), f.name); };
+      if (f.optional) return optional(to.field<std::optional<Dtype>>(i), dtype);
+      to.field<Dtype>(i) = dtype();
+      return;
+    }
+    case AttrType::device:
+      return optional(to.field<std::optional<Device>>(i), [&] { return device_argument(o, op.name()); });
+    case AttrType::axis:
+      return optional(to.field<std::optional<std::int64_t>>(i),
+                      [&] { return integer_argument(o, op.name(), f.name, "None or one integer"); });
     case AttrType::ints:
-      return integers_argument(o, op.name(), f.name, "an integer or a tuple of integers");
+      to.field<Ints>(i) = integers_argument(o, op.name(), f.name, "an integer or a tuple of integers");
+      return;
     case AttrType::axes:
-      if (o == Py_None) return {};
-      return integers_argument(o, op.name(), f.name, "None, an integer or a tuple of integers");
+      return optional(to.field<std::optional<Ints>>(i), [&] {
+        return Ints(integers_argument(o, op.name(), f.name, "None, an integer or a tuple of integers"));
+      });
+    case AttrType::text:
+    case AttrType::choice:
     case AttrType::chain:
       break;
   }
   throw_argument(op.name(), f.name, "internal", o);
 }
 
+/// The attributes that the arguments say, null where one was not given. Those that all have their defaults are shared.
+AttrRef attributes_from(const OpInfo& op, PyObject* const* given) {
+  Ref<Attributes> own;
+  const int n = static_cast<int>(op.fields().size());
+  for (int i = 0; i < n; ++i) {
+    if (given[i] != nullptr) {
+      if (!own) own = Attributes::copy_of(*op.defaults);
+      set_attribute(op, *own, i, given[i]);
+    } else if (op.fields()[static_cast<std::size_t>(i)].required) {
+      throw TypeError(std::string(op.name()) + "(): " + std::string(op.fields()[static_cast<std::size_t>(i)].name) +
+                          " is missing; the signature is " + std::string(op.name()) + signature_text(op),
+                      {{"op", std::string(op.name())}});
+    }
+  }
+  return own ? AttrRef::adopt(own.leak()) : op.defaults;
+}
+
 /// Arguments sorted by name: the operands, then the attributes; null where one was not given.
 std::vector<PyObject*> sorted(const OpInfo& op, PyObject* const* args, Py_ssize_t n, PyObject* names) {
-  const std::size_t operands = op.params.size(), all = operands + op.fields.size();
+  const std::size_t operands = op.params.size(), all = operands + op.fields().size();
   std::vector<PyObject*> slots(all, nullptr);
   if (n > static_cast<Py_ssize_t>(all)) {
     throw TypeError(std::string(op.name()) + "() takes " + std::to_string(all) + " arguments, not " +
@@ -123,8 +132,8 @@ std::vector<PyObject*> sorted(const OpInfo& op, PyObject* const* args, Py_ssize_
     for (std::size_t i = op.schema.bounds ? 1 : operands; i < operands; ++i) {
       if (op.params[i] == key) at = i;
     }
-    for (std::size_t i = 0; i < op.fields.size(); ++i) {
-      if (op.fields[i].name == key) at = operands + i;
+    for (std::size_t i = 0; i < op.fields().size(); ++i) {
+      if (op.fields()[i].name == key) at = operands + i;
     }
     // NumPy's functions pass it to methods of the same name.
     if (at == all && std::strcmp(key, "out") == 0) {
@@ -207,7 +216,7 @@ std::vector<Operand> strict_operands(const OpInfo& op, const std::vector<Unwrapp
   return r;
 }
 
-PyObject* wrapped(const OpInfo& op, std::span<const Operand> in, const Attrs* attrs) {
+PyObject* wrapped(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs) {
   if (op.outputs == 2) {
     auto [q, r] = apply_two(op, in, attrs);
     const Owned a(check(wrap(std::move(q)))), b(check(wrap(std::move(r))));
@@ -216,7 +225,7 @@ PyObject* wrapped(const OpInfo& op, std::span<const Operand> in, const Attrs* at
   return wrap(apply(op, in, attrs));
 }
 
-PyObject* result_of(const OpInfo& op, std::span<const Operand> in, const Attrs* attrs) {
+PyObject* result_of(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs) {
   PyObject* result = wrapped(op, in, attrs);
   if (Recorder* r = active_recorder(context())) {
     r->begin(Phase::result, Who::binding, Who::user, StepKind::result);
@@ -227,7 +236,7 @@ PyObject* result_of(const OpInfo& op, std::span<const Operand> in, const Attrs* 
 }
 
 /// Functions of numbers only compute exactly, or raise.
-PyObject* result_of_numbers(const OpInfo& op, const Aligned& aligned, const Attrs* attrs) {
+PyObject* result_of_numbers(const OpInfo& op, const Aligned& aligned, const Attributes* attrs) {
   const Owned result(check(result_of(op, aligned.operands(), attrs)));
   std::vector<TensorRef> outputs;
   for (int i = 0; i < op.outputs; ++i) {
@@ -242,17 +251,14 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
   const OpInfo& op = *f.op;
   Recorder* r = active_recorder(context());
   if (r != nullptr) r->begin(Phase::python, Who::user, Who::slot, StepKind::request);
-  const std::vector<PyObject*> slots = sorted(op, args, n, names);
+  std::vector<PyObject*> slots = sorted(op, args, n, names);
   if (r != nullptr) r->stop();
   if (r != nullptr)
     r->end("hl." + std::string(op.name()), {{"op", std::string(op.name())}}, "a callable made from the op list");
-  Attrs attrs;
-  for (std::size_t i = 0; i < op.fields.size(); ++i) {
-    PyObject* o = slots[op.params.size() + i];
-    if (o == Py_None && op.schema.primitive == Primitive::take && is_only_axis(op, slots[0])) o = nullptr;
-    attrs.push_back(attribute_from(op, op.fields[i], o));
-  }
-  const Attrs* given = op.fields.empty() ? nullptr : &attrs;
+  PyObject** values = slots.data() + op.params.size();
+  if (op.schema.primitive == Primitive::take && values[0] == Py_None && is_only_axis(op, slots[0])) values[0] = nullptr;
+  const AttrRef attrs = attributes_from(op, values);
+  const Attributes* given = attrs.get();
   if (r != nullptr) r->begin(Phase::python, Who::slot, Who::slot, StepKind::self);
   std::vector<Unwrapped> operands;
   std::vector<Owned> items;
@@ -286,11 +292,11 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
     make_tensors(op, operands);
     return result_of(op, strict_operands(op, operands), given);
   }
-  if (op.schema.primitive == Primitive::reduce && op.fields[1].type == AttrType::dtype && !is_none(attrs, 1)) {
+  if (const auto* sum = given != nullptr ? given->get_if<SumAttr>() : nullptr; sum != nullptr && sum->dtype) {
     // dtype= says what the elements become; nothing is aligned before.
     if (r != nullptr) r->stop();
     if (r != nullptr) r->end("unwrap", {{"promotion", "none"}}, "dtype= fixes the dtype");
-    make_tensors(op, operands, dtype(attrs, 1));
+    make_tensors(op, operands, sum->dtype);
     return result_of(op, strict_operands(op, operands), given);
   }
   if (op.schema.mixed) {
@@ -360,14 +366,15 @@ std::string doc_text(const OpInfo& op) {
   if (op.schema.primitive == Primitive::elementwise) {
     s += "Shapes: operands broadcast; the result has the broadcast shape";
     s += op.schema.result == Result::boolean ? ", dtype bool.\n" : ".\n";
-    s += op.schema.ulp == 0 ? "Accuracy: exact or correctly rounded.\n"
-                            : "Accuracy: " + spelled(op.schema.ulp) + " ULP for float32 and float64 (SLEEF 3.5.1).\n";
+    s += op.schema.ulp == 0
+             ? "Accuracy: exact or correctly rounded.\n"
+             : "Accuracy: " + detail::field_text(op.schema.ulp) + " ULP for float32 and float64 (SLEEF 3.5.1).\n";
   }
   const auto& [first, second] = op.schema.gradient_ulp;
   s += !op.has_gradient            ? "Gradient: none.\n"
        : first == 0 && second == 0 ? "Gradient: yes, of any order.\n"
-                                   : "Gradient: yes, of any order; within " + spelled(first) +
-                                         " ULP, the second within " + spelled(second) + ".\n";
+                                   : "Gradient: yes, of any order; within " + detail::field_text(first) +
+                                         " ULP, the second within " + detail::field_text(second) + ".\n";
   s += "Raises: DtypeMismatch, DeviceMismatch, ShapeMismatch.\n";
   const SourceText source = op_source(op);
   return s + "Source: " + source.file + ":" + std::to_string(source.line) + ".";

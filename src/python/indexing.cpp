@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "apply.h"
+#include "ops/movement.h"
 #include "python/arguments.h"
 #include "python/interop.h"
 #include "python/operands.h"
@@ -432,8 +433,7 @@ void write(const Tensor& view, const Tensor& value) {
   static const OpInfo& op = find_op("astype");
   const Tensor all = spread(value, to_vector(view.shape()));
   const Operand in = tensor_operand(all.impl());
-  const Attrs attrs{view.dtype(), false};
-  apply(op, {&in, 1}, &attrs, view.impl());
+  apply(op, {&in, 1}, Attributes::make(AstypeBackward::Attr{view.dtype()}).get(), view.impl());
 }
 
 /// Of each indexed element: whether it is written, and by which value, the last that names it.

@@ -80,6 +80,13 @@ const char* type_text(AttrType type) {
       return "bool";
     case AttrType::dtype:
       return "dtype";
+    case AttrType::device:
+      return "device";
+    case AttrType::axis:
+      return "axis";
+    case AttrType::text:
+    case AttrType::choice:
+      return "str";
     case AttrType::ints:
       return "ints";
     case AttrType::axes:
@@ -357,7 +364,7 @@ void bind_facts(nb::module_& m) {
       if (contains(o.schema.types, static_cast<Dtype>(i))) types.append(out(static_cast<Dtype>(i)));
     }
     for (const std::string& p : o.params) params.append(p);
-    for (const AttrField& f : o.fields) {
+    for (const AttrField& f : o.fields()) {
       fields.append(std::string(f.name));
       field_types.append(type_text(f.type));
     }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/movement.h"
 #include "python/arguments.h"
 #include "python/interop.h"
 #include "python/others.h"
@@ -18,8 +19,7 @@ namespace {
 TensorRef cast(TensorImpl* t, Dtype dtype) {
   static const OpInfo& op = find_op("astype");
   const Operand in = tensor_operand(t);
-  const Attrs attrs{dtype, false};
-  return apply(op, {&in, 1}, &attrs);
+  return apply(op, {&in, 1}, Attributes::make(AstypeBackward::Attr{dtype}).get());
 }
 
 /// The narrowest dtype that holds the int, as something to write.
@@ -284,7 +284,7 @@ void check_exact(const OpInfo& op, std::span<const Unwrapped> args, std::span<co
     if (u.object == nullptr || u.none || u.scalar.kind > Kind::integer) return;
   }
   if (op.schema.slot == Slot::none) {
-    const bool plain = op.fields.empty() && !op.schema.bounds && contains(op.schema.types, Dtype::float64);
+    const bool plain = op.fields().empty() && !op.schema.bounds && contains(op.schema.types, Dtype::float64);
     if (!plain || !wrapped(op, args, Tensor::share(results[0].get()))) return;
     throw OverflowError(std::string(op.name()) + "(): the result does not fit " + std::string(name(dtype)) +
                             "; write a float, or hl.asarray(x) for integers that wrap",

@@ -114,11 +114,10 @@ void set_history(TensorImpl& out, NodeRef node, std::uint32_t output) {
   out.requires_grad = true;
 }
 
-void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, const Attrs& attrs) {
+void set_view(TensorImpl& view, TensorImpl& source, ViewStep step) {
   AutogradMeta& m = meta_of(view);
   TensorImpl& base = base_of(source);
-  m.chain =
-      std::make_shared<const ViewChain>(ViewStep{&op, attrs}, &base != &source ? source.autograd->chain : nullptr);
+  m.chain = std::make_shared<const ViewChain>(std::move(step), &base != &source ? source.autograd->chain : nullptr);
   m.base = TensorRef::share(&base);
   m.base_history = meta_of(base).history;
 }

@@ -11,7 +11,7 @@ namespace hyalite {
 /// One op on the way from a base to a view.
 struct ViewStep {
   const OpInfo* op;
-  Attrs attrs;
+  AttrRef attrs;
 };
 /// The last step, and the chain of those before it, which views of one parent share.
 struct ViewChain {
@@ -63,7 +63,7 @@ void set_requires_grad(TensorImpl& t, bool on);
 /// Enters `node` as what made `out`.
 void set_history(TensorImpl& out, NodeRef node, std::uint32_t output);
 /// Remembers that `view` was made from `source` by `op`.
-void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, const Attrs& attrs);
+void set_view(TensorImpl& view, TensorImpl& source, ViewStep step);
 
 /// Records a call that was just computed, and gives its node: null where no output has a gradient. Only called when an
 /// operand requires grad.

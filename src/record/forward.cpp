@@ -153,8 +153,6 @@ std::vector<Tensor> OpNode::forward_elementwise(std::span<const Tensor> tangents
 std::vector<Tensor> OpNode::forward_with(std::span<const Tensor> tangents, bool create_graph,
                                          const Histories* histories) {
   if (op_->elementwise >= 0) return forward_elementwise(tangents, create_graph, histories);
-  static const Attrs none_set;
-  const Attrs* own_attrs = kept_ != nullptr ? kept_->attrs.get() : nullptr;
   if (op_->schema.variadic) {
     // Linear in all: no tangent counts as zero.
     std::vector<Tensor> in(tangents.begin(), tangents.end());
@@ -163,7 +161,7 @@ std::vector<Tensor> OpNode::forward_with(std::span<const Tensor> tangents, bool 
       if (!in[i]) in[i] = zeros_of(*kept_->list[i].tensor);
       operands.push_back(tensor_operand(in[i].impl()));
     }
-    return {Tensor::adopt(apply(*op_, operands, own_attrs).leak())};
+    return {Tensor::adopt(apply(*op_, operands, attrs_.get()).leak())};
   }
   std::uint32_t reads = 0;
   for (std::size_t i = 0; i < tangents.size(); ++i) {
@@ -171,7 +169,7 @@ std::vector<Tensor> OpNode::forward_with(std::span<const Tensor> tangents, bool 
   }
   const std::vector<Tensor> all = leaves(std::vector<Tensor>(1), reads & ~1u, create_graph, histories);
   if (op_->tangent != nullptr) {
-    std::vector<Tensor> result{op_->tangent({tangents, all, own_attrs != nullptr ? own_attrs : &none_set})};
+    std::vector<Tensor> result{op_->tangent({tangents, all, attrs_.get()})};
     check_versions(reads & ~1u);
     return result;
   }
@@ -187,7 +185,7 @@ std::vector<Tensor> OpNode::forward_with(std::span<const Tensor> tangents, bool 
     if (!in[i]) in[i] = is_differentiable(form.dtype()) ? zeros_of(form) : all[1 + i];
     operands.push_back(tensor_operand(in[i].impl()));
   }
-  return {Tensor::adopt(apply(*op_, operands, own_attrs).leak())};
+  return {Tensor::adopt(apply(*op_, operands, attrs_.get()).leak())};
 }
 
 std::vector<Tensor> ViewWriteNode::forward(std::span<const Tensor> tangents, bool create_graph) {

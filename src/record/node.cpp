@@ -9,6 +9,7 @@
 
 #include "apply.h"
 #include "compute/backend.h"
+#include "ops/movement.h"
 #include "record/autograd_meta.h"
 #include "tensor/context.h"
 
@@ -123,7 +124,7 @@ Ref<OpNode> OpNode::make(const Call& c, std::span<const TensorRef> outputs, Dtyp
   n->op_ = &c.op;
   n->computed_ = computed;
   n->location_ = capture_location();
-  if (c.attrs != nullptr) n->kept().attrs = std::make_unique<Attrs>(*c.attrs);
+  n->attrs_ = AttrRef::share(c.attrs);
   const int count = static_cast<int>(c.in.size());
   n->set_edge_count(count);
   std::uint32_t reads = 0;
@@ -310,20 +311,17 @@ Tensor OpNode::result_again(bool create_graph, const Histories* histories) {
     if (is_narrow(wide[i].dtype())) wide[i] = astype(wide[i], Dtype::float32);
     in[i] = tensor_operand(wide[i].impl());
   }
-  return Tensor::adopt(apply(*op_, {in.data(), count}, kept_->attrs.get()).leak());
+  return Tensor::adopt(apply(*op_, {in.data(), count}, attrs_.get()).leak());
 }
 
 void OpNode::gradients(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph, std::span<Tensor> result,
                        const Histories* histories) {
-  static const Attrs none_set;
-  const Attrs* own_attrs = kept_ != nullptr ? kept_->attrs.get() : nullptr;
-  const Attrs& attrs = own_attrs != nullptr ? *own_attrs : none_set;
   if (op_->schema.variadic) {
     for (std::size_t i = 0; i < result.size(); ++i) {
       if (!next()[i].node || (wanted >> (i & 63) & 1) == 0) continue;
       std::vector<Tensor> all{grads[0]};
       for (const Saved& s : kept_->list) all.push_back(Tensor::share(s.tensor.get()));
-      result[i] = op_->gradient({all, &attrs, computed_}, static_cast<int>(i));
+      result[i] = op_->gradient({all, attrs_.get(), computed_}, static_cast<int>(i));
     }
     return;
   }
@@ -337,9 +335,6 @@ void OpNode::gradients(std::span<const Tensor> grads, std::uint64_t wanted, bool
 }
 
 Tensor OpNode::gradient_of(int index, std::span<const Tensor> grads, bool create_graph, const Histories* histories) {
-  static const Attrs none_set;
-  const Attrs* own_attrs = kept_ != nullptr ? kept_->attrs.get() : nullptr;
-  const Attrs& attrs = own_attrs != nullptr ? *own_attrs : none_set;
   const auto i = static_cast<std::size_t>(index);
   const bool fusible = op_->elementwise >= 0 && !create_graph && real_operands_ == 0;
   const GradientReads r = op_->elementwise >= 0 ? op_->reads[i] : GradientReads{true, false, op_->schema.saves[i]};
@@ -351,10 +346,11 @@ Tensor OpNode::gradient_of(int index, std::span<const Tensor> grads, bool create
   } else if (fusible && r.reads != 0) {
     const Tensor& g = (r.reads & 1) != 0 ? all[0] : all[all.size() - 1];
     const bool from_nothings = has_nothings(g), any = from_nothings || r.makes_nothing;
-    result = for_device(context(), g.device()).gradient({*op_, index, all, own_attrs, computed_, from_nothings, any});
+    result =
+        for_device(context(), g.device()).gradient({*op_, index, all, attrs_.get(), computed_, from_nothings, any});
     if (result && any) result = with_nothings(result);
   }
-  if (!result) result = op_->gradient({all, &attrs, computed_}, index);
+  if (!result) result = op_->gradient({all, attrs_.get(), computed_}, index);
   check_versions(r.reads);
   if ((real_operands_ >> i & 1) != 0) result = gradient_as(result, real_part(result.dtype()));
   return result;
@@ -375,7 +371,8 @@ Ref<ViewWriteNode> ViewWriteNode::make(Ref<OpNode> op, Edge edge, const TensorIm
   n->order_ = memory_order(base);
   n->from_memory_ = chain;
   if (!n->order_.empty()) {
-    n->from_memory_ = chain_after({&find_op("permute_dims"), Attrs{inverse(n->order_)}}, *chain);
+    const PermuteDimsBackward::Attr back{inverse(n->order_)};
+    n->from_memory_ = chain_after({&find_op("permute_dims"), Attributes::make(back)}, *chain);
   }
   n->chain_ = std::move(chain);
   n->target_operands_ = target_operands;

@@ -173,11 +173,11 @@ class OpNode final : public Node {
                              const Histories* histories);
 
   const OpInfo* op_ = nullptr;
+  AttrRef attrs_;
   Dtype computed_ = Dtype::float32;
   std::uint8_t real_operands_ = 0;  // real beside complex ones; their gradient is a real part
   /// What an addition of equal shapes does not need; made when something is kept.
   struct Kept {
-    std::unique_ptr<Attrs> attrs;
     std::array<Saved, most_leaves> saved;
     std::vector<Saved> list;                         // of variadic ops
     std::array<TensorRef, most_operands> reduce_to;  // shapes of operands that were broadcast

@@ -216,6 +216,9 @@ void SchemaGuard::report(Recorder& r, const Validated& v, const TensorImpl* targ
     }
   }
   Facts facts{{"dtype", dtypes}, {"device", devices}, {"shape", shapes}};
+  for (std::size_t i = 0; i < c.op.fields().size(); ++i) {
+    facts.emplace_back(c.op.fields()[i].name, c.attrs->text(static_cast<int>(i)));
+  }
   if (target != nullptr) facts.emplace_back("in place", "writes its left side, which keeps dtype and shape");
   r.end("dtype, device, shape", std::move(facts), "accepted");
   r.begin(Phase::validate, Who::guard, Who::op, StepKind::result);

@@ -15,6 +15,9 @@
 #include "compute/cpu/loops.h"
 #include "compute/cpu/others.h"
 #include "compute/cpu/threads.h"
+#include "ops/linear.h"
+#include "ops/movement.h"
+#include "ops/reduce.h"
 
 namespace hyalite::cpu {
 namespace {
@@ -229,11 +232,12 @@ class CpuBackend final : public Backend {
       case Primitive::others:
         return timed(rec, v, [&](TensorImpl& out) { others(v.call().x(0), v.call().x(1), out); });
       case Primitive::take:
-        return timed(rec, v,
-                     [&](TensorImpl& out) { take(v.call().x(0), v.call().x(1), integer(*v.call().attrs, 0), out); });
+        return timed(rec, v, [&](TensorImpl& out) {
+          take(v.call().x(0), v.call().x(1), v.call().attributes<TakeBackward::Attr>().axis, out);
+        });
       case Primitive::scatter_add:
         return timed(rec, v, [&](TensorImpl& out) {
-          scatter_add(v.call().x(0), v.call().x(1), integer(*v.call().attrs, 0), out);
+          scatter_add(v.call().x(0), v.call().x(1), v.call().attributes<ScatterAddBackward::Attr>().axis, out);
         });
       default:
         throw Unsupported(std::string(v.call().op.name()) + "() has no primitive on cpu");
@@ -264,8 +268,12 @@ class CpuBackend final : public Backend {
     TensorRef out = TensorImpl::empty(q.dtype, shape, like->device());
     ByteStrides out_strides;
     const LoopOperand to = operand(*out, shape, out_strides);
-    AttrDoubles attr(q.attrs);
-    attr.append({q.numbers_and_nothings ? least_number(q.dtype) : -1.0, q.from_nothings ? 1.0 : 0.0});
+    // After them, what tells numbers from nothings.
+    std::array<double, 4> attr{};
+    const std::size_t own = q.op.fields().size();
+    std::copy_n(kernel_attributes(q.attrs), own, attr.begin());
+    attr[own] = q.numbers_and_nothings ? least_number(q.dtype) : -1.0;
+    attr[own + 1] = q.from_nothings ? 1.0 : 0.0;
     run({.kernel = fn,
          .attr = attr.data(),
          .shape = shape,
@@ -290,24 +298,10 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  /// The attributes of an elementwise op as its kernel takes them.
-  class AttrDoubles {
-   public:
-    explicit AttrDoubles(const Attrs* attrs) {
-      if (attrs == nullptr) return;
-      for (std::size_t i = 0; i < attrs->size() && i < values_.size(); ++i) {
-        if (const double* d = std::get_if<double>(&(*attrs)[i])) values_[count_++] = *d;
-      }
-    }
-    void append(std::initializer_list<double> more) {
-      for (const double d : more) values_[count_++] = d;
-    }
-    const double* data() const { return values_.data(); }
-
-   private:
-    std::array<double, 4> values_{};
-    std::size_t count_ = 0;
-  };
+  /// The attributes of an elementwise op as its kernel takes them: an aggregate of doubles.
+  static const double* kernel_attributes(const Attributes* a) {
+    return a != nullptr ? static_cast<const double*>(a->values()) : nullptr;
+  }
 
   /// The largest number that becomes 0 when it is stored as `dtype`.
   static double least_number(Dtype dtype) {
@@ -407,7 +401,7 @@ class CpuBackend final : public Backend {
       if (!same_place(*c.in[i].tensor, *o.first) && x < z + o.first->nbytes() && z < x + c.in[i].tensor->nbytes())
         return false;
     }
-    call_kernel(rec, v, o, fn, in, out, AttrDoubles(c.attrs).data());
+    call_kernel(rec, v, o, fn, in, out, kernel_attributes(c.attrs));
     return true;
   }
 
@@ -446,10 +440,9 @@ class CpuBackend final : public Backend {
     std::array<ByteStrides, 2> out_strides;
     std::array<LoopOperand, 2> out{operand(*o.first, shape, out_strides[0])};
     if (o.second) out[1] = operand(*o.second, shape, out_strides[1]);
-    const AttrDoubles attr(c.attrs);
     [[maybe_unused]] LoopReport report;
     const bool finished = run({.kernel = fn,
-                               .attr = attr.data(),
+                               .attr = kernel_attributes(c.attrs),
                                .shape = shape,
                                .in = {in.data(), c.in.size()},
                                .out = {out.data(), o.second ? 2u : 1u},
@@ -521,11 +514,7 @@ class CpuBackend final : public Backend {
   Outputs reduced(R rec, const Validated& v) {
     const Call& c = v.call();
     const TensorImpl& x = c.x(0);
-    std::uint64_t mask = x.ndim() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << x.ndim()) - 1;
-    if (!is_none(*c.attrs, 0)) {
-      mask = 0;
-      for (const std::int64_t a : ints(*c.attrs, 0)) mask |= std::uint64_t{1} << normalize_axis(a, x.ndim(), "");
-    }
+    const std::uint64_t mask = reduced_axes(c);
     ByteStrides strides;
     byte_strides(x, x.shape(), strides);
     return timed(rec, v, [&](TensorImpl& out) {
@@ -542,6 +531,16 @@ class CpuBackend final : public Backend {
                             x.shape().data(),   strides.data(),  mask};
       reduce_all(args, x.nbytes());
     });
+  }
+
+  /// The axes that a reduction reduces, one bit each.
+  static std::uint64_t reduced_axes(const Call& c) {
+    const int ndim = c.x(0).ndim();
+    const auto mask = [&](const std::optional<Ints>& axes) { return reduction::axes_mask(axes, ndim, c.op.name()); };
+    if (const auto* a = c.attrs->get_if<SumAttr>()) return mask(a->axis);
+    if (const auto* a = c.attrs->get_if<ReductionAttr>()) return mask(a->axis);
+    const auto& axis = c.attributes<PlaceAttr>().axis;
+    return axis ? std::uint64_t{1} << normalize_axis(*axis, ndim, "") : mask({});
   }
 
   static void reduce_all(const ReduceArgs& args, std::int64_t bytes) {
@@ -589,7 +588,7 @@ class CpuBackend final : public Backend {
     const Call& c = v.call();
     const TensorImpl& x = c.x(0);
     if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
-    if (c.attrs != nullptr && c.attrs->size() > 1 && flag(*c.attrs, 1)) check_survival(x, v.out_dtype());
+    if (!c.op.schema.row_major && c.attributes<AstypeBackward::Attr>().check) check_survival(x, v.out_dtype());
     TensorRef source = TensorRef::share(c.in[0].tensor);
     if (target != nullptr && share_memory(x, *target) && !same_place(x, *target)) {
       // As if the operand were copied first.

@@ -9,6 +9,7 @@
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/threads.h"
 #include "hyalite/error.h"
+#include "ops/movement.h"
 
 namespace hyalite::cpu {
 namespace {
@@ -104,7 +105,7 @@ void scatter_add(const TensorImpl& x, const TensorImpl& indices, std::int64_t ax
 }
 
 void concat(const Call& call, TensorImpl& out) {
-  const int axis = normalize_axis(integer(*call.attrs, 0), out.ndim(), "concat");
+  const int axis = normalize_axis(call.attributes<ConcatBackward::Attr>().axis, out.ndim(), "concat");
   std::int64_t at = 0;
   for (std::size_t i = 0; i < call.in.size(); ++i) {
     const TensorImpl& x = call.x(static_cast<int>(i));

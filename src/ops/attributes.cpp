@@ -1,0 +1,77 @@
+/// What attributes of every type have in common: lists of integers, text, hashes.
+#include "ops/attributes.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cstring>
+
+#include "tensor/device.h"
+#include "tensor/shape.h"
+
+namespace hyalite {
+
+Ints::Ints(std::span<const std::int64_t> values) : size_(values.size()) {
+  std::int64_t* to = near_;
+  if (size_ > most_inline) {
+    const pool::Block b = pool::allocate(size_ * sizeof(std::int64_t));
+    capacity_ = b.capacity;
+    to = far_ = static_cast<std::int64_t*>(b.data);
+  }
+  std::copy(values.begin(), values.end(), to);
+}
+
+Ints::~Ints() {
+  if (capacity_ != 0) pool::release(far_, capacity_);
+}
+
+void Ints::swap(Ints& o) noexcept {
+  // Both forms of the union are plain bytes.
+  std::byte mine[sizeof(Ints)];
+  std::memcpy(mine, static_cast<void*>(this), sizeof mine);
+  std::memcpy(static_cast<void*>(this), static_cast<const void*>(&o), sizeof mine);
+  std::memcpy(static_cast<void*>(&o), mine, sizeof mine);
+}
+
+bool Ints::operator==(const Ints& o) const { return std::ranges::equal(*this, o); }
+
+Ref<Attributes> Attributes::copy_of(const Attributes& a) {
+  return Ref<Attributes>::adopt(build(*a.layout_, [&](void* to) { a.layout_->copy(to, a.values()); }));
+}
+
+void Attributes::destroy() const noexcept {
+  auto* a = const_cast<Attributes*>(this);
+  layout_->destroy(a + 1);
+  const std::size_t capacity = capacity_;
+  a->~Attributes();
+  pool::release(a, capacity);
+}
+
+namespace detail {
+
+std::string field_text(double v) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, v).ptr;
+  const std::string s(text, end);
+  return s.find_first_not_of("-0123456789") == std::string::npos ? s + ".0" : s;
+}
+std::string field_text(std::int64_t v) { return std::to_string(v); }
+std::string field_text(bool v) { return v ? "True" : "False"; }
+std::string field_text(Dtype v) { return std::string(name(v)); }
+std::string field_text(Device v) { return to_string(v); }
+std::string field_text(const Ints& v) { return to_string(Dims(v)); }
+std::string field_text(const std::string& v) { return "'" + v + "'"; }
+std::string field_text(const ChainRef&) { return "a chain of views"; }
+
+std::size_t field_hash(double v) { return static_cast<std::size_t>(std::bit_cast<std::uint64_t>(v)); }
+std::size_t field_hash(Device v) { return joined_hash(static_cast<std::size_t>(v.kind), v.index); }
+std::size_t field_hash(const Ints& v) {
+  std::size_t h = v.size();
+  for (const std::int64_t i : v) h = joined_hash(h, static_cast<std::size_t>(i));
+  return h;
+}
+
+bool same_field(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
+
+}  // namespace detail
+}  // namespace hyalite
