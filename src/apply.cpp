@@ -37,6 +37,12 @@ TensorRef make_view(const Call& c, const Validated& v) {
   return view;
 }
 
+[[noreturn, gnu::cold]] void throw_absent(const OpInfo& op, const Backend& backend) {
+  const std::string device(backend.name);
+  throw Unsupported(std::string(op.name()) + "(): " + device + " has no such op; write x.to_device(\"cpu\")",
+                    {{"op", std::string(op.name())}, {"device", device}});
+}
+
 template <class R>
 Outputs compute(R rec, Context& ctx, const Call& c, const Validated& v, TensorImpl* target) {
   Recorder* r = nullptr;
@@ -47,11 +53,11 @@ Outputs compute(R rec, Context& ctx, const Call& c, const Validated& v, TensorIm
   Backend& backend = for_device(ctx, v.device());
   if constexpr (R::on) {
     r->stop();
-    r->end("for_device(" + backend.name() + ")", {{"backends", backend_names()}},
-           "the operands live on " + backend.name());
+    const std::string name(backend.name);
+    r->end("for_device(" + name + ")", {{"backends", backend_names()}}, "the operands live on " + name);
   }
-  switch (c.op.schema.primitive) {
-    case Primitive::view: {
+  switch (c.op.schema.kind) {
+    case OpKind::view: {
       if constexpr (R::on) r->begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
       Outputs o{make_view(c, v), {}};
       if constexpr (R::on) {
@@ -62,12 +68,16 @@ Outputs compute(R rec, Context& ctx, const Call& c, const Validated& v, TensorIm
       }
       return o;
     }
-    case Primitive::compose: {
+    case OpKind::composite: {
       const ScopedSet<bool> off(ctx.grad_mode, false);
       return {TensorRef::adopt(c.op.compose(c).leak()), {}};
     }
-    default:
-      return backend.compute(v, target, r);
+    default: {
+      const RunFn run = backend.run[static_cast<std::size_t>(c.op.index)];
+      if (run == nullptr) [[unlikely]]
+        throw_absent(c.op, backend);
+      return run(v, target, r);
+    }
   }
 }
 
@@ -256,8 +266,9 @@ Operand scalar_operand(const Scalar& s, Dtype dtype) {
 }
 
 TensorRef clone(const TensorImpl& t) {
-  TensorRef r = TensorImpl::empty(t.dtype(), t.shape(), t.device());
-  for_device(context(), t.device()).copy(t, *r);
+  const Backend& b = for_device(context(), t.device());
+  TensorRef r = b.allocate(t.dtype(), t.shape());
+  b.copy(t, *r);
   return r;
 }
 

@@ -164,7 +164,7 @@ OpInfo make_info(int index) {
   o.outputs = Op::outputs;
   o.node_name = node_name(Op::schema.name);
   o.params = split_params(Op::schema, Op::arity);
-  if constexpr (Op::schema.primitive == Primitive::elementwise) {
+  if constexpr (Op::schema.kind == OpKind::elementwise) {
     o.elementwise = IndexIn<Op, Elementwise>::value;
     constexpr auto reads = gradient_reads<Op>();
     for (int i = 0; i < Op::arity; ++i) {
@@ -179,12 +179,12 @@ OpInfo make_info(int index) {
     };
     o.needs_shapes = true;
     if constexpr (HasFields<Op>) o.defaults = Attributes::make(typename Op::Attr{});
-    if constexpr (Op::schema.primitive == Primitive::view) {
+    if constexpr (Op::schema.kind == OpKind::view) {
       o.view = [](const Call& c, ViewSpec& v) {
         return with_attributes<Op>(c.attrs, [&](const auto&... a) { return Op::view(c.x(0), a..., v); });
       };
     }
-    if constexpr (Op::schema.primitive == Primitive::compose) o.compose = &composed<Op>;
+    if constexpr (Op::schema.kind == OpKind::composite) o.compose = &composed<Op>;
     o.gradient = &other_gradient<Op>;
     if constexpr (has_tangent<Op>()) o.tangent = &tangent_of<Op>;
     o.has_gradient = !std::is_base_of_v<TestKernel<Op>, Op> && !std::is_base_of_v<PlaceKernel<Op>, Op>;

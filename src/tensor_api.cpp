@@ -18,7 +18,7 @@ namespace {
 Dtype scalar_dtype(const OpInfo& op, std::initializer_list<Arg> args) {
   std::size_t i = 0;
   for (const Arg& a : args) {
-    if (a.tensor != nullptr && !(op.schema.condition && i == 0)) return a.tensor->dtype();
+    if (a.tensor != nullptr && !op.schema.is_condition(i)) return a.tensor->dtype();
     ++i;
   }
   return Dtype::float32;

@@ -75,7 +75,7 @@ void write_op(const Files& files, int index) {
   } else if constexpr (HasFields<Op>) {
     defaults = Attributes::make(typename Op::Attr{});
   }
-  const bool numbers = s.primitive == Primitive::elementwise;
+  const bool numbers = s.kind == OpKind::elementwise;
   while (!names.empty()) {
     const std::size_t comma = names.find(", ");
     std::string one(names.substr(0, comma));

@@ -22,9 +22,9 @@ constinit std::array<std::atomic<Backend*>, device_count> ready_backends{};
 Backend& find_backend(Device device) {
   Backend* b = backends()[static_cast<std::size_t>(device.kind)];
   if (b != nullptr && device.index != 0) {
-    throw ValueError("device " + b->name() + ":" + std::to_string(device.index) + " is not there: " + b->name() +
-                         " has one device; write device=\"" + b->name() + "\"",
-                     {{"device", b->name() + ":" + std::to_string(device.index)}});
+    const std::string name(b->name), asked = name + ":" + std::to_string(device.index);
+    throw ValueError("device " + asked + " is not there: " + name + " has one device; write device=\"" + name + "\"",
+                     {{"device", asked}});
   }
   if (b == nullptr) {
     throw Unsupported("device " + to_string(device) + " is not there: this build and machine have " + backend_names() +
@@ -38,7 +38,7 @@ Backend& find_backend(Device device) {
 std::string backend_names() {
   std::string names;
   for (const Backend* b : backends()) {
-    if (b != nullptr) names += (names.empty() ? "" : ", ") + b->name();
+    if (b != nullptr) names += (names.empty() ? "" : ", ") + std::string(b->name);
   }
   return names;
 }

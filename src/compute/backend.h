@@ -1,9 +1,11 @@
-/// The narrow interface of a device: some twenty calls, none per op.
+/// What a device is to the engine: a table, filled from the backend's own list.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "explain/recorder.h"
 #include "tensor/context.h"
@@ -27,21 +29,24 @@ struct GradientRequest {
   bool numbers_and_nothings = false;  ///< so may be the result: its zeros must be +0
 };
 
-/// One kind of device.
-class Backend {
- public:
-  virtual ~Backend() = default;
-  virtual std::string name() const = 0;
+/// Computes a call that passed the guard. `target` is the tensor to write for in-place ops, else null; so may be `rec`.
+using RunFn = Outputs (*)(const Validated& v, TensorImpl* target, Recorder* rec);
 
-  /// Computes a call that passed the guard. `target` is the tensor to write for in-place ops, else null. `rec` may be
-  /// null.
-  virtual Outputs compute(const Validated& v, TensorImpl* target, Recorder* rec) = 0;
-  /// One gradient of an elementwise op by its fused kernel; an empty handle where it has none.
-  virtual Tensor gradient(const GradientRequest& request) = 0;
+/// One kind of device: a table of what it can do.
+struct Backend {
+  std::string_view name;
+  /// A row-major tensor, not initialised. Throws OutOfMemory.
+  TensorRef (*allocate)(Dtype dtype, Dims shape);
   /// Copies between any strides and dtypes, without a record. `to` and `from` have the same shape.
-  virtual void copy(const TensorImpl& from, TensorImpl& to) = 0;
+  void (*copy)(const TensorImpl& from, TensorImpl& to);
   /// Every element of `to` becomes the scalar's bytes in its dtype.
-  virtual void fill(TensorImpl& to, const std::byte* value) = 0;
+  void (*fill)(TensorImpl& to, const std::byte* value);
+  /// Waits until all that was asked is done.
+  void (*synchronise)();
+  /// One gradient of an elementwise op by its fused kernel; an empty handle where it has none.
+  Tensor (*gradient)(const GradientRequest& request);
+  /// By op; null: this device cannot, which is said before anything runs. Views and composites need no entry.
+  std::vector<RunFn> run;
 };
 
 namespace detail {

@@ -193,7 +193,8 @@ struct MinimumBackward : BinaryKernel<MinimumBackward> {
 /// x held between min and max; where min exceeds max, max wins. The gradient goes to the one that is the result, and
 /// the others get nothing.
 struct ClipBackward : TernaryKernel<ClipBackward> {
-  static constexpr OpSchema schema{.name = "clip", .types = real_types, .params = "x, min, max", .bounds = true};
+  static constexpr OpSchema schema{
+      .name = "clip", .types = real_types, .params = "x, min, max", .roles = {Role::data, Role::bound, Role::bound}};
   static auto formula(auto x, auto low, auto high) { return minimum(maximum(x, low), high); }
   static constexpr auto gradient(auto g, auto x, auto low, auto high, auto) {
     return grads([=] { return taken(((low <= x) & (x <= high)) | isnan(x), g); },
@@ -214,7 +215,7 @@ struct CopysignBackward : BinaryKernel<CopysignBackward> {
 /// x1 where the condition holds, else x2. The side not taken gets nothing, not zero times something.
 struct WhereBackward : TernaryKernel<WhereBackward> {
   static constexpr OpSchema schema{
-      .name = "where", .types = all_types, .params = "condition, x1, x2", .condition = true};
+      .name = "where", .types = all_types, .params = "condition, x1, x2", .roles = {Role::condition}};
   static auto formula(auto c, auto x, auto y) { return select(c, x, y); }
   static constexpr auto gradient(auto g, auto c, auto, auto, auto) {
     return grads(

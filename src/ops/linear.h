@@ -12,7 +12,7 @@ struct MatmulBackward : BinaryKernel<MatmulBackward> {
                                    .types = numeric,
                                    .amp = Amp::low,
                                    .slot = Slot::matmul,
-                                   .primitive = Primitive::matmul,
+                                   .kind = OpKind::primitive,
                                    .saves = {0b100, 0b010}};
   static OutputSpec infer(const Call& c) {
     const TensorImpl &a = c.x(0), &b = c.x(1);
@@ -62,8 +62,10 @@ struct TakeBackward : BinaryKernel<TakeBackward> {
   static constexpr OpSchema schema{.name = "take",
                                    .types = all_types | float8_types,
                                    .params = "x, indices",
-                                   .primitive = Primitive::take,
-                                   .saves = {0b100}};
+                                   .roles = {Role::data, Role::index},
+                                   .kind = OpKind::primitive,
+                                   .saves = {0b100},
+                                   .linear = true};
   struct Attr {
     std::int64_t axis = 0;
     static constexpr std::array<std::string_view, 1> names{"axis"};
@@ -91,9 +93,11 @@ struct ScatterAddBackward : BinaryKernel<ScatterAddBackward> {
   static constexpr OpSchema schema{.name = "scatter_add",
                                    .types = numeric,
                                    .params = "x, indices",
-                                   .primitive = Primitive::scatter_add,
+                                   .roles = {Role::data, Role::index},
+                                   .kind = OpKind::primitive,
                                    .saves = {0b100},
-                                   .internal = true};
+                                   .internal = true,
+                                   .linear = true};
   struct Attr {
     std::int64_t axis = 0, size = 0;
     static constexpr std::array<std::string_view, 2> names{"axis", "size"};
@@ -131,7 +135,7 @@ struct SoftmaxBackward : AxisKernel<SoftmaxBackward> {
                                    .types = real_floating,
                                    .amp = Amp::full,
                                    .integers = Integers::to_default,
-                                   .primitive = Primitive::compose,
+                                   .kind = OpKind::composite,
                                    .saves = {0b010},
                                    .numpy = "-"};
   static auto compose(const auto& x, const auto& a) {
@@ -164,7 +168,7 @@ struct LogSoftmaxBackward : AxisKernel<LogSoftmaxBackward> {
                                    .types = real_floating,
                                    .amp = Amp::full,
                                    .integers = Integers::to_default,
-                                   .primitive = Primitive::compose,
+                                   .kind = OpKind::composite,
                                    .saves = {0b010},
                                    .numpy = "-"};
   static auto compose(const auto& x, const auto& a) {

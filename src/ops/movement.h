@@ -27,7 +27,7 @@ inline constexpr DtypeSet movable = all_types | float8_types;
 
 /// The same elements in row-major order under another shape; one size may be -1. A view where the strides allow it.
 struct ReshapeBackward : ViewKernel<ReshapeBackward> {
-  static constexpr OpSchema schema{.name = "reshape", .types = movable, .primitive = Primitive::view};
+  static constexpr OpSchema schema{.name = "reshape", .types = movable, .kind = OpKind::view};
   using Attr = ShapeAttr;
   static bool view(const TensorImpl& x, const Attr& a, ViewSpec& v) {
     v.shape = target(x, a.shape);
@@ -96,7 +96,7 @@ struct ReshapeBackward : ViewKernel<ReshapeBackward> {
 
 /// The axes in another order: axis i of the result is axis axes[i] of x.
 struct PermuteDimsBackward : ViewKernel<PermuteDimsBackward> {
-  static constexpr OpSchema schema{.name = "permute_dims", .types = movable, .primitive = Primitive::view};
+  static constexpr OpSchema schema{.name = "permute_dims", .types = movable, .kind = OpKind::view};
   struct Attr {
     Ints axes;
     static constexpr std::array<std::string_view, 1> names{"axes"};
@@ -131,7 +131,7 @@ struct PermuteDimsBackward : ViewKernel<PermuteDimsBackward> {
 
 /// The elements start, start + step, ... of each axis, `sizes` of them; steps may be negative or 0 < |step|.
 struct SliceBackward : ViewKernel<SliceBackward> {
-  static constexpr OpSchema schema{.name = "slice", .types = movable, .primitive = Primitive::view, .internal = true};
+  static constexpr OpSchema schema{.name = "slice", .types = movable, .kind = OpKind::view, .internal = true};
   struct Attr {
     Ints starts, steps, sizes;
     static constexpr std::array<std::string_view, 3> names{"starts", "steps", "sizes"};
@@ -155,7 +155,7 @@ struct SliceBackward : ViewKernel<SliceBackward> {
 /// The gradient of slicing: x in a tensor of `shape` that is nothing outside the slice.
 struct EmbedSliceBackward : UnaryKernel<EmbedSliceBackward> {
   static constexpr OpSchema schema{
-      .name = "embed_slice", .types = movable, .primitive = Primitive::compose, .internal = true, .linear = true};
+      .name = "embed_slice", .types = movable, .kind = OpKind::composite, .internal = true, .linear = true};
   struct Attr {
     Ints shape, starts, steps, sizes;
     static constexpr std::array<std::string_view, 4> names{"shape", "starts", "steps", "sizes"};
@@ -177,7 +177,7 @@ struct WriteViewBackward : BinaryKernel<WriteViewBackward> {
   static constexpr OpSchema schema{.name = "write_view",
                                    .types = movable,
                                    .params = "base, value",
-                                   .primitive = Primitive::compose,
+                                   .kind = OpKind::composite,
                                    .internal = true,
                                    .linear = true};
   struct Attr {
@@ -202,7 +202,7 @@ struct WriteViewBackward : BinaryKernel<WriteViewBackward> {
 
 /// x seen under a larger shape: axes of size 1, and new ones in front, repeat with stride 0.
 struct BroadcastToBackward : ViewKernel<BroadcastToBackward> {
-  static constexpr OpSchema schema{.name = "broadcast_to", .types = movable, .primitive = Primitive::view};
+  static constexpr OpSchema schema{.name = "broadcast_to", .types = movable, .kind = OpKind::view};
   using Attr = ShapeAttr;
   static bool view(const TensorImpl& x, const Attr& a, ViewSpec& v) {
     v.shape = DimList(Dims(a.shape));
@@ -230,7 +230,7 @@ struct BroadcastToBackward : ViewKernel<BroadcastToBackward> {
 
 /// Without the named axes (None: every axis) of size 1.
 struct SqueezeBackward : ViewKernel<SqueezeBackward> {
-  static constexpr OpSchema schema{.name = "squeeze", .types = movable, .primitive = Primitive::view};
+  static constexpr OpSchema schema{.name = "squeeze", .types = movable, .kind = OpKind::view};
   struct Attr {
     std::optional<Ints> axis;
     static constexpr std::array<std::string_view, 1> names{"axis"};
@@ -264,7 +264,7 @@ struct SqueezeBackward : ViewKernel<SqueezeBackward> {
 
 /// With new axes of size 1 at the named places of the result.
 struct ExpandDimsBackward : ViewKernel<ExpandDimsBackward> {
-  static constexpr OpSchema schema{.name = "expand_dims", .types = movable, .primitive = Primitive::view};
+  static constexpr OpSchema schema{.name = "expand_dims", .types = movable, .kind = OpKind::view};
   struct Attr {
     Ints axis;
     static constexpr std::array<std::string_view, 1> names{"axis"};
@@ -297,11 +297,8 @@ struct ExpandDimsBackward : ViewKernel<ExpandDimsBackward> {
 
 /// The real part: a view of complex tensors, real ones unchanged.
 struct RealBackward : ViewKernel<RealBackward> {
-  static constexpr OpSchema schema{.name = "real",
-                                   .types = numeric,
-                                   .result = Result::real_part,
-                                   .identity_on_reals = true,
-                                   .primitive = Primitive::view};
+  static constexpr OpSchema schema{
+      .name = "real", .types = numeric, .result = Result::real_part, .identity_on_reals = true, .kind = OpKind::view};
   static bool view(const TensorImpl& x, ViewSpec& v) { return part(x, 0, v); }
   /// Component i of each element, in elements of the real type.
   static bool part(const TensorImpl& x, int i, ViewSpec& v) {
@@ -321,7 +318,7 @@ struct RealBackward : ViewKernel<RealBackward> {
 /// The imaginary part, a view. Real types have none: TypeError.
 struct ImagBackward : ViewKernel<ImagBackward> {
   static constexpr OpSchema schema{
-      .name = "imag", .types = complex_types, .result = Result::real_part, .primitive = Primitive::view};
+      .name = "imag", .types = complex_types, .result = Result::real_part, .kind = OpKind::view};
   static bool view(const TensorImpl& x, ViewSpec& v) { return RealBackward::part(x, 1, v); }
   static OutputSpec infer(const Call& c) { return {real_part(c.x(0).dtype()), DimList(c.x(0).shape())}; }
   static auto gradient(auto g, auto x, auto) {
@@ -331,7 +328,8 @@ struct ImagBackward : ViewKernel<ImagBackward> {
 
 /// x in another dtype, rounded once, as new memory; check=True raises naming the first element that does not survive.
 struct AstypeBackward : UnaryKernel<AstypeBackward> {
-  static constexpr OpSchema schema{.name = "astype", .types = movable, .primitive = Primitive::cast, .numpy = "-"};
+  static constexpr OpSchema schema{
+      .name = "astype", .types = movable, .kind = OpKind::primitive, .numpy = "-", .linear = true};
   struct Attr {
     Dtype dtype = Dtype::boolean;
     bool check = false;
@@ -354,8 +352,12 @@ struct AstypeBackward : UnaryKernel<AstypeBackward> {
 
 /// A copy in row-major order.
 struct ContiguousBackward : UnaryKernel<ContiguousBackward> {
-  static constexpr OpSchema schema{
-      .name = "contiguous", .types = movable, .primitive = Primitive::cast, .row_major = true, .numpy = "-"};
+  static constexpr OpSchema schema{.name = "contiguous",
+                                   .types = movable,
+                                   .kind = OpKind::primitive,
+                                   .row_major = true,
+                                   .numpy = "-",
+                                   .linear = true};
   static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
   static auto gradient(auto g, auto, auto) {
     return grads([=] { return g; });
@@ -364,8 +366,12 @@ struct ContiguousBackward : UnaryKernel<ContiguousBackward> {
 
 /// The tensors one behind the other along an axis (None: flattened).
 struct ConcatBackward : Kernel<ConcatBackward, -1> {
-  static constexpr OpSchema schema{
-      .name = "concat", .types = movable, .params = "arrays", .primitive = Primitive::concat, .variadic = true};
+  static constexpr OpSchema schema{.name = "concat",
+                                   .types = movable,
+                                   .params = "arrays",
+                                   .kind = OpKind::primitive,
+                                   .variadic = true,
+                                   .linear = true};
   struct Attr {
     std::int64_t axis = 0;
     static constexpr std::array<std::string_view, 1> names{"axis"};

@@ -37,26 +37,27 @@ enum class Amp : std::uint8_t { keep, low, full };
 enum class Integers : std::uint8_t {
   native,      ///< the op has a meaning for them
   to_default,  ///< they become the default float, each rounded once
+  in_result,   ///< they are computed exactly, and the result becomes the default float
 };
 
 /// What is checked on the values before the first write.
 enum class Check : std::uint8_t { none, integer_exponent };
 
-/// What a backend is asked to do for the op.
-enum class Primitive : std::uint8_t {
-  elementwise,
-  reduce,
-  view,  ///< nothing is computed: the operand seen in another way
-  cast,
-  matmul,
-  concat,
-  others,  ///< products of all elements but one
-  take,
-  scatter_add,
-  compose,  ///< other ops
+/// What an op is to the engine. There is no fifth kind.
+enum class OpKind : std::uint8_t {
+  elementwise,  ///< a formula
+  view,         ///< a rule for shape and strides: the operand seen in another way, nothing is computed
+  primitive,    ///< each backend's own list has an entry for it, or that device cannot do it
+  composite,    ///< other ops
 };
 
-enum class ReduceOp : std::uint8_t { sum, prod, mean, max, min, any, all, argmax, argmin };
+/// What an operand is for.
+enum class Role : std::uint8_t {
+  data,
+  index,      ///< places, of any integer dtype, which is not promoted with the data
+  condition,  ///< boolean
+  bound,      ///< of the first operand, in its dtype; may be absent
+};
 
 /// How the op stands in Python's expressions, beside its function.
 enum class Slot : std::uint8_t {
@@ -101,15 +102,13 @@ struct OpSchema {
   Integers integers = Integers::native;
   Slot slot = Slot::none;
   std::string_view params = {};  ///< names of the operands; by default x, or x1, x2
-  bool condition = false;        ///< the first operand is boolean
-  bool bounds = false;           ///< operands after the first are optional bounds in its dtype
+  std::array<Role, 3> roles{};   ///< of the operands
   bool mixed = false;            ///< accepts unequal dtypes and compares them exactly (comparisons only)
   bool commutes = false;
   bool real_with_complex = false;  ///< a real operand beside a complex one works by component
   bool identity_on_reals = false;  ///< gives a tensor of a real dtype back as it is
   Check check = Check::none;
-  Primitive primitive = Primitive::elementwise;
-  ReduceOp reduce = ReduceOp::sum;
+  OpKind kind = OpKind::elementwise;
   std::array<std::uint32_t, 2>
       saves{};             ///< by operand: leaves (mark.h) its gradient reads, if the op is not elementwise
   bool row_major = false;  ///< a copy that is always in row-major order
@@ -117,25 +116,15 @@ struct OpSchema {
   bool deterministic = true;
   bool internal = false;        ///< not part of the public namespace
   std::string_view numpy = {};  ///< NumPy's name where it differs, for the generated value tests; "-" for none
-  bool linear = false;          ///< of the ops for which is_linear() does not see it
+  bool linear = false;          ///< the op of the tangents is the tangent of the op; so it is of every view
   const char* file = __builtin_FILE();
   int line = __builtin_LINE();
 
-  /// Whether the op of the tangents is the tangent of the op.
-  constexpr bool is_linear() const {
-    switch (primitive) {
-      case Primitive::view:
-      case Primitive::cast:
-      case Primitive::concat:
-      case Primitive::take:
-      case Primitive::scatter_add:
-        return true;
-      case Primitive::reduce:
-        return reduce == ReduceOp::sum || reduce == ReduceOp::mean;
-      default:
-        return linear;
-    }
-  }
+  constexpr bool is_linear() const { return linear || kind == OpKind::view; }
+  constexpr bool has(Role role) const { return roles[0] == role || roles[1] == role || roles[2] == role; }
+  constexpr bool is_condition(std::size_t operand) const { return operand == 0 && roles[0] == Role::condition; }
+  constexpr bool is_bound(std::size_t operand) const { return operand > 0 && has(Role::bound); }
+  constexpr bool is_index(std::size_t operand) const { return operand < 3 && roles[operand] == Role::index; }
 };
 
 /// An elementwise op with N operands; Derived is the op, its kernel and the node that backward visits.

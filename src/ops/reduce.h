@@ -118,8 +118,10 @@ struct SumKernel : UnaryKernel<Op> {
   using Attr = SumAttr;
   static OutputSpec infer(const Call& c, const Attr& a) {
     const Dtype in = c.x(0).dtype();
-    const bool whole = kind(in) <= Kind::integer;
-    const Dtype usual = Op::schema.reduce == ReduceOp::mean ? (whole ? Dtype::float32 : in) : reduction::sum_dtype(in);
+    const bool rounds = Op::schema.integers == Integers::in_result && kind(in) <= Kind::integer;
+    const Dtype usual = rounds                                       ? Dtype::float32
+                        : Op::schema.integers == Integers::in_result ? in
+                                                                     : reduction::sum_dtype(in);
     const std::uint64_t mask = reduction::axes_mask(a.axis, c.x(0).ndim(), Op::schema.name);
     return {a.dtype.value_or(usual), reduction::reduced_shape(c.x(0).shape(), mask, a.keepdims)};
   }
@@ -128,7 +130,7 @@ struct SumKernel : UnaryKernel<Op> {
 /// Sum over the axes (None: all). Integers and booleans give int64 or uint64 unless dtype says otherwise; an empty sum
 /// is 0. float32 and float64 accumulate in float64, so the error is below 1 ULP of the result.
 struct SumBackward : SumKernel<SumBackward> {
-  static constexpr OpSchema schema{.name = "sum", .types = all_types, .primitive = Primitive::reduce};
+  static constexpr OpSchema schema{.name = "sum", .types = all_types, .kind = OpKind::primitive, .linear = true};
   static auto gradient(auto g, auto x, auto, const auto& a) {
     return grads([=, &a] { return reduction::expand(gradient_as(g, x.dtype()), x, a.axis); });
   }
@@ -137,8 +139,7 @@ struct SumBackward : SumKernel<SumBackward> {
 /// Product over the axes (None: all); an empty product is 1. Its gradient is the product of the other elements, made
 /// without dividing, so that zeros, infinities and products out of range do no harm.
 struct ProdBackward : SumKernel<ProdBackward> {
-  static constexpr OpSchema schema{
-      .name = "prod", .types = all_types, .primitive = Primitive::reduce, .reduce = ReduceOp::prod, .saves = {0b010}};
+  static constexpr OpSchema schema{.name = "prod", .types = all_types, .kind = OpKind::primitive, .saves = {0b010}};
   static auto gradient(auto g, auto x, auto, const auto& a) {
     return grads([=, &a] {
       const auto wide =
@@ -159,11 +160,8 @@ struct ProdBackward : SumKernel<ProdBackward> {
 /// Arithmetic mean over the axes (None: all): the sum divided in float64, rounded once. Integers give float32; the mean
 /// of nothing is NaN.
 struct MeanBackward : SumKernel<MeanBackward> {
-  static constexpr OpSchema schema{.name = "mean",
-                                   .types = all_types,
-                                   .integers = Integers::to_default,
-                                   .primitive = Primitive::reduce,
-                                   .reduce = ReduceOp::mean};
+  static constexpr OpSchema schema{
+      .name = "mean", .types = all_types, .integers = Integers::in_result, .kind = OpKind::primitive, .linear = true};
   static auto gradient(auto g, auto x, auto out, const auto& a) {
     return grads([=, &a] {
       const double count = static_cast<double>(x.numel()) / static_cast<double>(std::max<std::int64_t>(out.numel(), 1));
@@ -180,7 +178,7 @@ struct OthersBackward : BinaryKernel<OthersBackward> {
   static constexpr OpSchema schema{.name = "others",
                                    .types = bit(Dtype::float32) | bit(Dtype::float64) | complex_types,
                                    .params = "x, directions",
-                                   .primitive = Primitive::others,
+                                   .kind = OpKind::primitive,
                                    .saves = {0b110, 0b110},
                                    .internal = true};
   static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
@@ -223,20 +221,14 @@ struct ExtremeKernel : ReductionKernel<Op> {
 
 /// Largest element over the axes (None: all). NaN wins, +0 is larger than -0; of nothing it raises.
 struct MaxBackward : ExtremeKernel<MaxBackward> {
-  static constexpr OpSchema schema{.name = "max",
-                                   .types = boolean_types | real_types,
-                                   .primitive = Primitive::reduce,
-                                   .reduce = ReduceOp::max,
-                                   .saves = {0b110}};
+  static constexpr OpSchema schema{
+      .name = "max", .types = boolean_types | real_types, .kind = OpKind::primitive, .saves = {0b110}};
 };
 
 /// Smallest element over the axes (None: all). NaN wins, -0 is smaller than +0; of nothing it raises.
 struct MinBackward : ExtremeKernel<MinBackward> {
-  static constexpr OpSchema schema{.name = "min",
-                                   .types = boolean_types | real_types,
-                                   .primitive = Primitive::reduce,
-                                   .reduce = ReduceOp::min,
-                                   .saves = {0b110}};
+  static constexpr OpSchema schema{
+      .name = "min", .types = boolean_types | real_types, .kind = OpKind::primitive, .saves = {0b110}};
 };
 
 template <class Op>
@@ -246,20 +238,14 @@ struct TestKernel : ReductionKernel<Op> {
 
 /// Whether any element over the axes (None: all) is nonzero; NaN counts as nonzero.
 struct AnyBackward : TestKernel<AnyBackward> {
-  static constexpr OpSchema schema{.name = "any",
-                                   .types = all_types,
-                                   .result = Result::boolean,
-                                   .primitive = Primitive::reduce,
-                                   .reduce = ReduceOp::any};
+  static constexpr OpSchema schema{
+      .name = "any", .types = all_types, .result = Result::boolean, .kind = OpKind::primitive};
 };
 
 /// Whether all elements over the axes (None: all) are nonzero; NaN counts as nonzero.
 struct AllBackward : TestKernel<AllBackward> {
-  static constexpr OpSchema schema{.name = "all",
-                                   .types = all_types,
-                                   .result = Result::boolean,
-                                   .primitive = Primitive::reduce,
-                                   .reduce = ReduceOp::all};
+  static constexpr OpSchema schema{
+      .name = "all", .types = all_types, .result = Result::boolean, .kind = OpKind::primitive};
 };
 
 /// The place of an element along one axis.
@@ -277,20 +263,14 @@ struct PlaceKernel : UnaryKernel<Op> {
 
 /// Index of the first largest element along one axis, or in row-major order for None; the first NaN if there is one.
 struct ArgmaxBackward : PlaceKernel<ArgmaxBackward> {
-  static constexpr OpSchema schema{.name = "argmax",
-                                   .types = boolean_types | real_types,
-                                   .result = Result::index,
-                                   .primitive = Primitive::reduce,
-                                   .reduce = ReduceOp::argmax};
+  static constexpr OpSchema schema{
+      .name = "argmax", .types = boolean_types | real_types, .result = Result::index, .kind = OpKind::primitive};
 };
 
 /// Index of the first smallest element along one axis, or in row-major order for None; the first NaN if there is one.
 struct ArgminBackward : PlaceKernel<ArgminBackward> {
-  static constexpr OpSchema schema{.name = "argmin",
-                                   .types = boolean_types | real_types,
-                                   .result = Result::index,
-                                   .primitive = Primitive::reduce,
-                                   .reduce = ReduceOp::argmin};
+  static constexpr OpSchema schema{
+      .name = "argmin", .types = boolean_types | real_types, .result = Result::index, .kind = OpKind::primitive};
 };
 
 using Reductions = OpList<SumBackward, ProdBackward, OthersBackward, MeanBackward, MaxBackward, MinBackward,

@@ -30,10 +30,10 @@ PyTypeObject* function_type = nullptr;
 std::string signature_text(const OpInfo& op) {
   std::string s = "(";
   for (std::size_t i = 0; i < op.params.size(); ++i) {
-    s += (i ? ", " : "") + op.params[i] + (op.schema.bounds && i > 0 ? "=None" : "");
-    if (i == 0 && op.schema.bounds) s += ", /";
+    s += (i ? ", " : "") + op.params[i] + (op.schema.is_bound(i) ? "=None" : "");
+    if (i == 0 && op.schema.has(Role::bound)) s += ", /";
   }
-  if (!op.schema.bounds) s += ", /";
+  if (!op.schema.has(Role::bound)) s += ", /";
   for (std::size_t i = 0; i < op.fields().size(); ++i) {
     const AttrField& f = op.fields()[i];
     s += ", " + std::string(f.name) + (f.required ? "" : "=" + op.defaults->text(static_cast<int>(i)));
@@ -129,7 +129,7 @@ std::vector<PyObject*> sorted(const OpInfo& op, PyObject* const* args, Py_ssize_
     const char* key = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, k));
     if (key == nullptr) throw PythonError();
     std::size_t at = all;
-    for (std::size_t i = op.schema.bounds ? 1 : operands; i < operands; ++i) {
+    for (std::size_t i = op.schema.has(Role::bound) ? 1 : operands; i < operands; ++i) {
       if (op.params[i] == key) at = i;
     }
     for (std::size_t i = 0; i < op.fields().size(); ++i) {
@@ -150,7 +150,7 @@ std::vector<PyObject*> sorted(const OpInfo& op, PyObject* const* args, Py_ssize_
     slots[at] = args[n + k];
   }
   for (std::size_t i = 0; i < operands; ++i) {
-    if (slots[i] == nullptr && !(op.schema.bounds && i > 0)) {
+    if (slots[i] == nullptr && !op.schema.is_bound(i)) {
       throw TypeError(std::string(op.name()) + "(): " + op.params[i] + " is missing; the signature is " +
                           std::string(op.name()) + signature_text(op),
                       {{"op", std::string(op.name())}});
@@ -162,7 +162,7 @@ std::vector<PyObject*> sorted(const OpInfo& op, PyObject* const* args, Py_ssize_
 std::vector<Unwrapped> unwrapped(const OpInfo& op, std::span<PyObject* const> given) {
   std::vector<Unwrapped> args(given.size());
   for (std::size_t i = 0; i < given.size(); ++i) {
-    if (given[i] == nullptr || (given[i] == Py_None && op.schema.bounds && i > 0)) {
+    if (given[i] == nullptr || (given[i] == Py_None && op.schema.is_bound(i))) {
       args[i].none = true;
       continue;
     }
@@ -190,7 +190,7 @@ void make_tensors(const OpInfo& op, std::vector<Unwrapped>& args, std::optional<
 /// No promotion, but numbers still take the tensors' dtype.
 std::vector<Operand> strict_operands(const OpInfo& op, const std::vector<Unwrapped>& args) {
   Dtype dtype = Dtype::float32;
-  for (std::size_t i = args.size(); i-- > (op.schema.condition ? 1 : 0);) {
+  for (std::size_t i = args.size(); i-- > (op.schema.is_condition(0) ? 1 : 0);) {
     if (args[i].tensor != nullptr) dtype = args[i].tensor->dtype();
   }
   std::vector<Operand> r;
@@ -205,7 +205,7 @@ std::vector<Operand> strict_operands(const OpInfo& op, const std::vector<Unwrapp
       continue;
     }
     // A condition is no value among the others.
-    const Dtype to = op.schema.condition && r.empty() ? default_dtype(u.scalar.kind) : dtype;
+    const Dtype to = op.schema.is_condition(r.size()) ? default_dtype(u.scalar.kind) : dtype;
     if (u.scalar.kind > kind(to)) {
       throw DtypeMismatch(std::string(op.name()) + "(): a number of a higher kind than " + std::string(name(to)) +
                               "; write x.astype(hl." + std::string(name(default_dtype(u.scalar.kind))) + ") first",
@@ -256,7 +256,7 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
   if (r != nullptr)
     r->end("hl." + std::string(op.name()), {{"op", std::string(op.name())}}, "a callable made from the op list");
   PyObject** values = slots.data() + op.params.size();
-  if (op.schema.primitive == Primitive::take && values[0] == Py_None && is_only_axis(op, slots[0])) values[0] = nullptr;
+  if (op.schema.has(Role::index) && values[0] == Py_None && is_only_axis(op, slots[0])) values[0] = nullptr;
   const AttrRef attrs = attributes_from(op, values);
   const Attributes* given = attrs.get();
   if (r != nullptr) r->begin(Phase::python, Who::slot, Who::slot, StepKind::self);
@@ -285,7 +285,7 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
     if (r != nullptr) r->end("strict", {}, "_C_engine promotes nothing");
     return result_of(op, strict_operands(op, operands), given);
   }
-  if (op.schema.primitive == Primitive::take || op.schema.primitive == Primitive::scatter_add) {
+  if (op.schema.has(Role::index)) {
     // Indices are not promoted with the data.
     if (r != nullptr) r->stop();
     if (r != nullptr) r->end("unwrap", {}, "indices keep their dtype");
@@ -361,9 +361,9 @@ std::string dtype_names(DtypeSet types) {
 
 std::string doc_text(const OpInfo& op) {
   std::string s = op_doc(op) + "\n\nDtypes: " + dtype_names(op.schema.types);
-  if (op.schema.integers == Integers::to_default) s += "; integers and booleans become float32";
+  if (op.schema.integers != Integers::native) s += "; integers and booleans become float32";
   s += ".\n";
-  if (op.schema.primitive == Primitive::elementwise) {
+  if (op.schema.kind == OpKind::elementwise) {
     s += "Shapes: operands broadcast; the result has the broadcast shape";
     s += op.schema.result == Result::boolean ? ", dtype bool.\n" : ".\n";
     s += op.schema.ulp == 0
@@ -448,7 +448,8 @@ bool add_functions(PyObject* module, PyObject* engine) {
     const Owned f(make_function(op, false));
     if (!f || PyObject_SetAttrString(module, name.c_str(), f.get()) < 0) return false;
     PyObject* type = reinterpret_cast<PyObject*>(tensor_type);
-    const bool method = !op.schema.variadic && !op.schema.condition && !PyObject_HasAttrString(type, name.c_str());
+    const bool method =
+        !op.schema.variadic && !op.schema.is_condition(0) && !PyObject_HasAttrString(type, name.c_str());
     if (method && PyObject_SetAttrString(type, name.c_str(), f.get()) < 0) return false;
   }
   return true;

@@ -38,10 +38,7 @@ std::string holder_of(const Unwrapped& u) {
                       {{"op", std::string(op)}, {"dtype", to}});
 }
 
-/// A reduction adds integers exactly and rounds its result; other ops without integer kernels round their operand.
-bool rounds_integers(const OpSchema& schema) {
-  return schema.integers == Integers::to_default && schema.primitive != Primitive::reduce;
-}
+bool rounds_integers(const OpSchema& schema) { return schema.integers == Integers::to_default; }
 
 /// The double that rounds to the floating dtype as the int does; an infinity beyond all doubles.
 double rounded_int(const Unwrapped& u, Dtype dtype) {
@@ -160,7 +157,7 @@ Dtype dtype_of_numbers(const OpInfo& op, std::span<const Unwrapped> args) {
   }
   if (highest != Kind::integer || large == nullptr || rounds_integers(op.schema)) return default_dtype(highest);
   // A reduction that rounds its result gives a number beyond the integers as a float.
-  if (large->beyond != 0 && op.schema.integers == Integers::to_default) return Dtype::float32;
+  if (large->beyond != 0 && op.schema.integers == Integers::in_result) return Dtype::float32;
   if (large->beyond != 0 || negative) throw_overflow(op.name(), *large, Dtype::int64, true);
   return Dtype::uint64;
 }
@@ -279,12 +276,12 @@ bool wrapped(const OpInfo& op, std::span<const Unwrapped> args, const Tensor& re
 
 void check_exact(const OpInfo& op, std::span<const Unwrapped> args, std::span<const TensorRef> results) {
   const Dtype dtype = results[0]->dtype();
-  if (kind(dtype) != Kind::integer || op.elementwise < 0 || op.schema.condition) return;
+  if (kind(dtype) != Kind::integer || op.elementwise < 0 || op.schema.is_condition(0)) return;
   for (const Unwrapped& u : args) {
     if (u.object == nullptr || u.none || u.scalar.kind > Kind::integer) return;
   }
   if (op.schema.slot == Slot::none) {
-    const bool plain = op.fields().empty() && !op.schema.bounds && contains(op.schema.types, Dtype::float64);
+    const bool plain = op.fields().empty() && !op.schema.has(Role::bound) && contains(op.schema.types, Dtype::float64);
     if (!plain || !wrapped(op, args, Tensor::share(results[0].get()))) return;
     throw OverflowError(std::string(op.name()) + "(): the result does not fit " + std::string(name(dtype)) +
                             "; write a float, or hl.asarray(x) for integers that wrap",
@@ -419,7 +416,7 @@ void Aligned::make_first(const OpInfo& op, std::size_t first) {
   only_numbers_ = true;
   Unwrapped& u = args_[first];
   const std::span<const Unwrapped> numbers = std::span<const Unwrapped>(args_).subspan(first);
-  Dtype dtype = dtype_of_numbers(op, op.schema.bounds ? numbers.first(1) : numbers);
+  Dtype dtype = dtype_of_numbers(op, op.schema.has(Role::bound) ? numbers.first(1) : numbers);
   // Large ints too are rounded once.
   if (rounds_integers(op.schema) && kind(dtype) <= Kind::integer) dtype = Dtype::float32;
   u.owned = number_tensor(op.name(), u, dtype);
@@ -427,12 +424,12 @@ void Aligned::make_first(const OpInfo& op, std::size_t first) {
 }
 
 Aligned::Aligned(const OpInfo& op, std::vector<Unwrapped>&& given) : args_(std::move(given)) {
-  const std::size_t first = op.schema.condition ? 1 : 0;
+  const std::size_t first = op.schema.is_condition(0) ? 1 : 0;
   bool any = false;
   for (std::size_t i = first; i < args_.size(); ++i) any |= args_[i].tensor != nullptr;
   if (!any) make_first(op, first);
   operands_.reserve(args_.size());
-  if (op.schema.bounds) {
+  if (op.schema.has(Role::bound)) {
     keep_first(op, args_);
     return;
   }

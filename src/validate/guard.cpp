@@ -17,7 +17,7 @@ std::string param(const OpInfo& op, std::size_t i) { return i < op.params.size()
   const bool left_narrower =
       kind(left) < kind(right) || (kind(left) == kind(right) && itemsize(left) < itemsize(right));
   const Dtype to = left_narrower ? right : left;
-  const std::string which = param(op, left_narrower ? (op.schema.condition ? 1 : 0) : i);
+  const std::string which = param(op, left_narrower ? (op.schema.is_condition(0) ? 1 : 0) : i);
   throw DtypeMismatch(op_text(op) + ": " + text(left) + " and " + text(right) + " do not match; write " + which +
                           ".astype(hl." + text(to) + ")",
                       {{"op", std::string(op.name())}, {"left_dtype", text(left)}, {"right_dtype", text(right)}});
@@ -79,7 +79,7 @@ bool comparable(Dtype t) { return !is_complex(t); }
 void SchemaGuard::check_elementwise(Validated& v) {
   const Call& c = v.call_;
   const OpSchema& schema = c.op.schema;
-  const std::size_t n = c.in.size(), first = schema.condition ? 1 : 0;
+  const std::size_t n = c.in.size(), first = schema.is_condition(0) ? 1 : 0;
   Dtype dtype = dtype_of(c.in[first]);
   const TensorImpl* lead = nullptr;
   bool same = true;
@@ -133,17 +133,16 @@ void SchemaGuard::check_other(Validated& v) {
     if (c.in[i].tensor == nullptr) throw_number(c.op, i);
   }
   const TensorImpl& lead = c.x(0);
-  const bool indexed = schema.primitive == Primitive::take || schema.primitive == Primitive::scatter_add;
   for (std::size_t i = 1; i < c.in.size(); ++i) {
     const TensorImpl& t = c.x(static_cast<int>(i));
-    if (indexed && i == 1) {
+    if (schema.is_index(i)) {
       if (kind(t.dtype()) != Kind::integer) {
         throw DtypeMismatch(
             op_text(c.op) + ": indices of " + text(t.dtype()) + " are no integers; write indices.astype(hl.int64)",
             {{"op", std::string(c.op.name())}, {"left_dtype", std::string("int64")}, {"right_dtype", text(t.dtype())}});
       }
     } else if (t.dtype() != lead.dtype() &&
-               !(schema.primitive == Primitive::compose && t.dtype() == real_part(lead.dtype()))) {
+               !(schema.kind == OpKind::composite && t.dtype() == real_part(lead.dtype()))) {
       // Above: the real or imaginary part of complex memory takes real values.
       throw_dtypes(c.op, i, lead.dtype(), t.dtype());
     }

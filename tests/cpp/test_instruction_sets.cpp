@@ -58,7 +58,7 @@ TEST(InstructionSets, ExactKernelsAgree) {
       Block in[cpu::max_arity];
       const void* from[cpu::max_arity];
       for (int i = 0; i < op.arity; ++i) {
-        in[i] = operand(op.schema.condition && i == 0 ? Dtype::boolean : t, static_cast<unsigned>(i));
+        in[i] = operand(op.schema.is_condition(0) && i == 0 ? Dtype::boolean : t, static_cast<unsigned>(i));
         from[i] = in[i].data();
       }
       const double attr[4] = {0.01, 0, 0, 0};

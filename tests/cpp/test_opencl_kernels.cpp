@@ -415,7 +415,7 @@ class OpenclKernels : public testing::TestWithParam<Dtype> {
     const Dtype result = result_dtype(op);
     std::vector<Column> leaves{inputs.column(result, 2)};
     for (int i = 0; i < op.arity; ++i) {
-      leaves.push_back(inputs.column(op.schema.condition && i == 0 ? Dtype::boolean : dtype_, i));
+      leaves.push_back(inputs.column(op.schema.is_condition(0) && i == 0 ? Dtype::boolean : dtype_, i));
     }
     if (op.schema.check == Check::integer_exponent && kind(dtype_) == Kind::integer) {
       for (std::size_t i = 0; i < count; ++i) leaves[2].bytes[(i + 1) * itemsize(dtype_) - 1] &= 0x7f;

@@ -35,7 +35,9 @@ std::string operand_name(const Shape& op, int i) {
   return in_c(rest.substr(0, rest.find(',')));
 }
 
-Dtype operand_dtype(const Shape& op, int i, Dtype t) { return op.schema.condition && i == 0 ? Dtype::boolean : t; }
+Dtype operand_dtype(const Shape& op, int i, Dtype t) {
+  return op.schema.is_condition(static_cast<std::size_t>(i)) ? Dtype::boolean : t;
+}
 
 Dtype result_dtype(const Shape& op, Dtype t) {
   if (op.schema.result == Result::boolean) return Dtype::boolean;

@@ -31,7 +31,7 @@ inline constexpr std::size_t stored_size<Vec<T>> = sizeof(T);
 
 /// The type of operand I, and of the result, of an op over T.
 template <class Op, class T, int I>
-using Operand = std::conditional_t<Op::schema.condition && I == 0, MaskOf<T>, Vec<T>>;
+using Operand = std::conditional_t<Op::schema.is_condition(I), MaskOf<T>, Vec<T>>;
 template <class Op, class T>
 struct ResultOf {
   using Type = Vec<T>;

@@ -5,9 +5,10 @@
 #include <cstdint>
 
 #include "hyalite/dtype.h"
-#include "ops/op.h"
 
 namespace hyalite {
+
+enum class ReduceOp : std::uint8_t { sum, prod, mean, max, min, any, all, argmax, argmin };
 
 /// One reduction. `out` is dense and row-major over the kept axes.
 struct ReduceArgs {

@@ -1,0 +1,16 @@
+/// What the CPU tells the recorder of an output and of a kernel: only what the code that did the work has counted.
+#pragma once
+
+#include "compute/backend.h"
+#include "compute/cpu/gemm.h"
+#include "compute/cpu/loops.h"
+
+namespace hyalite::cpu {
+
+void describe_output(Recorder& rec, const TensorImpl& out, bool in_place);
+/// Ends the kernel's step with what the loop says of itself, and nothing else.
+void describe_kernel(Recorder& rec, const Validated& v, const LoopReport& r, const Outputs& o);
+/// The same where a library computed.
+void describe_product(Recorder& rec, const Validated& v, const GemmReport& r);
+
+}  // namespace hyalite::cpu

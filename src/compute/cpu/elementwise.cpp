@@ -1,0 +1,251 @@
+/// Elementwise ops and their fused gradients on the CPU.
+#include "compute/cpu/elementwise.h"
+
+#include <algorithm>
+
+#include "compute/cpu/backend.h"
+#include "compute/cpu/compare.h"
+#include "compute/cpu/describe.h"
+#include "compute/cpu/operands.h"
+
+namespace hyalite::cpu {
+namespace {
+
+/// A row-major tensor with the shape of `like`, which is contiguous.
+TensorRef empty_like(const TensorImpl& like, Dtype dtype) {
+  return TensorImpl::make_like(like, dtype, Storage::allocate(like.numel() * itemsize(dtype)));
+}
+
+/// The attributes of an elementwise op as its kernel takes them: an aggregate of doubles.
+const double* kernel_attributes(const Attributes* a) {
+  return a != nullptr ? static_cast<const double*>(a->values()) : nullptr;
+}
+
+/// The largest number that becomes 0 when it is stored as `dtype`.
+double least_number(Dtype dtype) { return dtype == Dtype::float16 ? 0x1p-25 : dtype == Dtype::bfloat16 ? 0x1p-134 : 0; }
+
+constexpr const char* one_call = "one call of the kernel";
+
+/// What one call of the kernel for contiguous operands reads and writes.
+LoopReport call_report(const Call& c, const Outputs& o) {
+  std::optional<std::int64_t> bytes = o.first->nbytes() + (o.second ? o.second->nbytes() : 0);
+  for (std::size_t i = 0; i < c.in.size() && bytes; ++i) {
+    bool again = false;
+    for (std::size_t k = 0; k < i; ++k) {
+      const TensorImpl &x = *c.in[i].tensor, &y = *c.in[k].tensor;
+      again |= x.data() == y.data();
+      if (x.data() != y.data() && share_memory(x, y)) bytes.reset();
+    }
+    if (bytes && !again) *bytes += c.in[i].tensor->nbytes();
+  }
+  return {one_call, 1, false, false, 1, bytes};
+}
+
+template <class R>
+void call_kernel(R rec, const Validated& v, const Outputs& o, ElementwiseFn fn, const void* const* in, void* const* out,
+                 const double* attr) {
+  if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
+  fn(in, out, static_cast<std::size_t>(o.first->numel()), attr, false);
+  if constexpr (R::on) {
+    describe_kernel(rec.r, v, call_report(v.call(), o), o);
+    rec.r.last().kernel = reinterpret_cast<const void*>(fn);
+  }
+}
+
+/// Tensors of one shape, contiguous and small, without attributes: a block from the pool and one plain call.
+template <class R>
+bool quick(R rec, const Validated& v, Outputs& o) {
+  const Call& c = v.call();
+  const TensorImpl* like = v.like();
+  const std::size_t n = c.in.size();
+  if (like == nullptr || c.attrs != nullptr || c.op.outputs != 1 || v.mixed() || v.real_operand() >= 0) return false;
+  const ElementwiseFn fn = kernels().forward[c.op.elementwise][static_cast<std::size_t>(v.dtype())];
+  if (fn == nullptr || like->nbytes() > small_bytes || c.op.schema.check != Check::none) return false;
+  const void* in[max_arity];
+  for (std::size_t i = 0; i < n; ++i) {
+    if (c.in[i].tensor == nullptr) return false;
+    in[i] = c.in[i].tensor->data();
+  }
+  o.first = empty_like(*like, v.out_dtype());
+  if constexpr (R::on) describe_output(rec.r, *o.first, false);
+  void* out = o.first->data();
+  call_kernel(rec, v, o, fn, in, &out, nullptr);
+  return true;
+}
+
+ElementwiseFn forward_kernel(const Validated& v, Dtype dtype) {
+  const KernelTable& t = kernels();
+  const int op = v.call().op.elementwise;
+  const auto column = static_cast<std::size_t>(dtype);
+  return v.real_operand() < 0 ? t.forward[op][column] : t.real_operand[op][v.real_operand()][column];
+}
+
+/// Unequal dtypes are compared in their hubs: by the plain kernel if it is one hub, else by an exact mixed one.
+ElementwiseFn widen_comparison(const Call& c, std::array<LoopOperand, max_arity>& in) {
+  const Hub left = hub_of(in[0].stored), right = hub_of(in[1].stored);
+  in[0].computed = dtype_of(left);
+  in[1].computed = dtype_of(right);
+  if (left == right) return kernels().forward[c.op.elementwise][static_cast<std::size_t>(dtype_of(left))];
+  return mixed_comparison(c.op.elementwise, left, right);
+}
+
+/// One plain call of the kernel, for small contiguous operands without conversion.
+template <class R>
+bool small(R rec, const Validated& v, const Outputs& o) {
+  const Call& c = v.call();
+  const ElementwiseFn fn = forward_kernel(v, v.dtype());
+  if (v.like() == nullptr || fn == nullptr || v.mixed() || o.first->nbytes() > small_bytes || !o.first->contiguous()) {
+    return false;
+  }
+  const void* in[max_arity];
+  void* out[2] = {o.first->data(), o.second ? o.second->data() : nullptr};
+  for (std::size_t i = 0; i < c.in.size(); ++i) {
+    if (c.in[i].tensor == nullptr) return false;
+    in[i] = c.in[i].tensor->data();
+    // In place, an operand that overlaps the target elsewhere than at its own place must be copied first.
+    const std::byte *x = c.in[i].tensor->data(), *z = o.first->data();
+    if (!same_place(*c.in[i].tensor, *o.first) && x < z + o.first->nbytes() && z < x + c.in[i].tensor->nbytes())
+      return false;
+  }
+  call_kernel(rec, v, o, fn, in, out, kernel_attributes(c.attrs));
+  return true;
+}
+
+template <class R>
+bool general(R rec, const Validated& v, TensorImpl* target, const Outputs& o) {
+  const Call& c = v.call();
+  if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
+  const Dims shape = v.shape();
+  std::array<LoopOperand, max_arity> in;
+  std::array<ByteStrides, max_arity> strides;
+  std::array<TensorRef, max_arity> copies;
+  for (std::size_t i = 0; i < c.in.size(); ++i) {
+    const Operand& x = c.in[i];
+    if (x.tensor == nullptr) {
+      strides[i].fill(0);
+      in[i] = {const_cast<std::byte*>(x.bytes.data()), strides[i].data(), x.dtype, computed(x.dtype), true};
+      continue;
+    }
+    const TensorImpl* t = x.tensor;
+    if (target != nullptr && share_memory(*t, *target) && !same_place(*t, *target)) {
+      copies[i] = TensorImpl::empty(t->dtype(), t->shape());
+      backend().copy(*t, *copies[i]);
+      t = copies[i].get();
+    }
+    in[i] = operand(*t, shape, strides[i]);
+  }
+  ElementwiseFn fn = forward_kernel(v, computed(v.dtype()));
+  if (v.mixed()) fn = widen_comparison(c, in);
+  std::array<ByteStrides, 2> out_strides;
+  std::array<LoopOperand, 2> out{operand(*o.first, shape, out_strides[0])};
+  if (o.second) out[1] = operand(*o.second, shape, out_strides[1]);
+  [[maybe_unused]] LoopReport report;
+  const bool finished = run({.kernel = fn,
+                             .attr = kernel_attributes(c.attrs),
+                             .shape = shape,
+                             .in = {in.data(), c.in.size()},
+                             .out = {out.data(), o.second ? 2u : 1u},
+                             .heavy = c.op.schema.ulp > 0,
+                             .interruptible = target == nullptr},
+                            R::on ? &report : nullptr);
+  if constexpr (R::on) {
+    describe_kernel(rec.r, v, report, o);
+    rec.r.last().kernel = reinterpret_cast<const void*>(fn);
+  }
+  return finished;
+}
+
+/// A negative exponent of an integer raises before anything is written.
+void check_exponents(const Call& c) {
+  const Operand& y = c.in[1];
+  const Dtype dtype = y.tensor != nullptr ? y.tensor->dtype() : y.dtype;
+  if (!is_signed_integer(dtype)) return;
+  std::int64_t least = 0;
+  if (y.tensor == nullptr) {
+    least = y.scalar.integer;
+  } else if (y.tensor->numel() > 0) {
+    TensorRef wide = TensorImpl::empty(Dtype::int64, y.tensor->shape());
+    backend().copy(*y.tensor, *wide);
+    const auto* p = reinterpret_cast<const std::int64_t*>(wide->data());
+    least = *std::min_element(p, p + wide->numel());
+  }
+  if (least < 0) {
+    throw ValueError("pow(): an integer to the negative power " + std::to_string(least) +
+                         " is no integer; write x.astype(hl.float32) ** y",
+                     {{"op", std::string("pow")}, {"exponent", least}});
+  }
+}
+
+template <class R>
+[[gnu::always_inline]] inline Outputs elementwise(R rec, const Validated& v, TensorImpl* target) {
+  const Call& c = v.call();
+  Outputs o;
+  if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
+  if (target == nullptr && quick(rec, v, o)) return o;
+  if (c.op.schema.check == Check::integer_exponent && kind(v.dtype()) == Kind::integer) check_exponents(c);
+  if (target != nullptr) {
+    o.first = TensorRef::share(target);
+  } else if (v.like() != nullptr) {
+    o.first = empty_like(*v.like(), v.out_dtype());
+  } else {
+    o.first = make_output(c, v.out_dtype(), v.shape());
+  }
+  if (c.op.outputs == 2) {
+    o.second = TensorImpl::make(v.out_dtype(), o.first->device(), o.first->shape(), row_major(o.first->shape()),
+                                Storage::allocate(o.first->nbytes()));
+  }
+  if constexpr (R::on) describe_output(rec.r, *o.first, target != nullptr);
+  if (!small(rec, v, o) && !general(rec, v, target, o)) {
+    throw Interrupted("interrupted; the unfinished result is dropped");
+  }
+  return o;
+}
+
+}  // namespace
+
+Tensor gradient(const GradientRequest& q) {
+  const Dtype dtype = computed(q.dtype);
+  const ElementwiseFn fn = kernels().gradient[q.op.elementwise][q.operand][static_cast<std::size_t>(dtype)];
+  if (fn == nullptr) return {};
+  const TensorImpl* like = nullptr;
+  DimList shape;
+  std::array<LoopOperand, max_operands> in{};
+  std::array<ByteStrides, max_operands> strides;
+  for (const Tensor& t : q.leaves) {
+    if (t && !broadcast_into(shape, t.impl()->shape())) throw ShapeMismatch("a gradient does not fit its operand", {});
+    if (t && like == nullptr) like = t.impl();
+  }
+  for (std::size_t i = 0; i < q.leaves.size(); ++i) {
+    if (!q.leaves[i]) {
+      strides[i].fill(0);
+      in[i] = {nullptr, strides[i].data(), dtype, dtype};
+    } else {
+      in[i] = operand(*q.leaves[i].impl(), shape, strides[i]);
+    }
+  }
+  TensorRef out = TensorImpl::empty(q.dtype, shape, like->device());
+  ByteStrides out_strides;
+  const LoopOperand to = operand(*out, shape, out_strides);
+  // After them, what tells numbers from nothings.
+  std::array<double, 4> attr{};
+  const std::size_t own = q.op.fields().size();
+  std::copy_n(kernel_attributes(q.attrs), own, attr.begin());
+  attr[own] = q.numbers_and_nothings ? least_number(q.dtype) : -1.0;
+  attr[own + 1] = q.from_nothings ? 1.0 : 0.0;
+  run({.kernel = fn,
+       .attr = attr.data(),
+       .shape = shape,
+       .in = {in.data(), q.leaves.size()},
+       .out = {&to, 1},
+       .heavy = true},
+      nullptr);
+  return Tensor::adopt(out.leak());
+}
+
+Outputs run_elementwise(const Validated& v, TensorImpl* target, Recorder* rec) {
+  if (rec != nullptr) [[unlikely]]
+    return elementwise(LiveRecorder{*rec}, v, target);
+  return elementwise(NoRecorder{}, v, target);
+}
+
+}  // namespace hyalite::cpu

@@ -1,0 +1,33 @@
+/// What the CPU's primitives share: strides in bytes, outputs, and whether two tensors lie in the same memory.
+#pragma once
+
+#include <array>
+
+#include "compute/backend.h"
+#include "compute/cpu/loops.h"
+
+namespace hyalite::cpu {
+
+/// The dtype kernels compute `t` in.
+constexpr Dtype computed(Dtype t) { return t == Dtype::float16 || t == Dtype::bfloat16 ? Dtype::float32 : t; }
+
+inline constexpr std::int64_t small_bytes = 16 << 10;  // up to here one plain call of the kernel does
+
+using ByteStrides = std::array<std::int64_t, max_rank>;
+
+/// Strides in bytes of `t` broadcast to `shape`.
+void byte_strides(const TensorImpl& t, Dims shape, ByteStrides& to);
+/// As a kernel reads it.
+LoopOperand operand(const TensorImpl& t, Dims shape, ByteStrides& strides);
+/// As it lies, for copies.
+LoopOperand stored(const TensorImpl& t, Dims shape, ByteStrides& strides);
+
+/// Row-major, unless every operand that fills the shape lies alike in another dense order: then that order.
+TensorRef make_output(const Call& c, Dtype dtype, Dims shape);
+
+/// Two storages may be borrowed from one array, so addresses count.
+bool share_memory(const TensorImpl& a, const TensorImpl& b);
+/// Element for element in the same bytes: only then may an operand be read while the target is written.
+bool same_place(const TensorImpl& a, const TensorImpl& b);
+
+}  // namespace hyalite::cpu

@@ -1,0 +1,263 @@
+/// The CPU's primitives: what it does for each op that is neither elementwise, nor a view, nor made of other ops.
+#include "compute/cpu/primitives.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+
+#include "compute/blocking.h"
+#include "compute/cpu/backend.h"
+#include "compute/cpu/describe.h"
+#include "compute/cpu/gemm.h"
+#include "compute/cpu/indexing.h"
+#include "compute/cpu/operands.h"
+#include "compute/cpu/others.h"
+#include "compute/cpu/threads.h"
+#include "ops/linear.h"
+#include "ops/movement.h"
+#include "ops/reduce.h"
+
+namespace hyalite::cpu {
+namespace {
+
+void copy(const TensorImpl& from, TensorImpl& to) { backend().copy(from, to); }
+
+/// sum / n, n > 0, as a double: rounded to the nearest, or, `to_odd`, so that any narrower rounding of it is the exact
+/// quotient's.
+double exact_quotient(__int128 sum, std::int64_t n, bool to_odd) {
+  using Wide = unsigned __int128;
+  const auto bits_of = [](Wide x) {
+    const auto high = static_cast<std::uint64_t>(x >> 64);
+    return high != 0 ? 64 + std::bit_width(high) : std::bit_width(static_cast<std::uint64_t>(x));
+  };
+  if (sum == 0) return 0;
+  const Wide size = sum < 0 ? -static_cast<Wide>(sum) : static_cast<Wide>(sum);
+  const int up = 128 - bits_of(size);
+  const Wide dividend = size << up, quotient = dividend / static_cast<Wide>(n);
+  const int down = bits_of(quotient) - 64;  // at least 1, since n has at most 63 bits
+  auto mantissa = static_cast<std::uint64_t>(quotient >> down);
+  // What is cut off only matters by being there.
+  if (quotient * static_cast<Wide>(n) != dividend || quotient != static_cast<Wide>(mantissa) << down) mantissa |= 1;
+  int exponent = down - up;
+  if (to_odd) {
+    mantissa = mantissa >> 11 | ((mantissa & 0x7ff) != 0 ? 1 : 0);
+    exponent += 11;
+  }
+  const double r = std::ldexp(static_cast<double>(mantissa), exponent);
+  return sum < 0 ? -r : r;
+}
+
+/// A fresh row-major output, filled by f as one kernel step. `describe(recorder, outputs)` ends the step.
+template <class R, class F, class Describe>
+Outputs timed(R rec, const Validated& v, F f, Describe describe) {
+  if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
+  Outputs o{TensorImpl::empty(v.out_dtype(), v.shape(), v.device()), {}};
+  if constexpr (R::on) {
+    describe_output(rec.r, *o.first, false);
+    rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
+  }
+  f(*o.first);
+  if constexpr (R::on) describe(rec.r, o);
+  return o;
+}
+/// Of which nothing is counted but the threads.
+template <class R, class F>
+Outputs timed(R rec, const Validated& v, F f) {
+  if constexpr (R::on) threads_detail::last_threads = 1;
+  return timed(rec, v, f, [&](Recorder& r, const Outputs& o) {
+    LoopReport report;
+    report.threads = threads_detail::last_threads;
+    describe_kernel(r, v, report, o);
+  });
+}
+
+/// The axes that a reduction reduces, one bit each.
+std::uint64_t reduced_axes(const Call& c) {
+  const int ndim = c.x(0).ndim();
+  const auto mask = [&](const std::optional<Ints>& axes) { return reduction::axes_mask(axes, ndim, c.op.name()); };
+  if (const auto* a = c.attrs->get_if<SumAttr>()) return mask(a->axis);
+  if (const auto* a = c.attrs->get_if<ReductionAttr>()) return mask(a->axis);
+  const auto& axis = c.attributes<PlaceAttr>().axis;
+  return axis ? std::uint64_t{1} << normalize_axis(*axis, ndim, "") : mask({});
+}
+
+void reduce_all(const ReduceArgs& args, std::int64_t bytes) {
+  std::optional<Blocking> released;
+  if (bytes > small_bytes) released.emplace();
+  const bool finished = reduce(args, kernels().reduce);
+  released.reset();
+  if (!finished) throw Interrupted("interrupted; the unfinished result is dropped");
+}
+
+/// The exact sum, divided and rounded once. False where nothing is reduced or written.
+[[gnu::noinline]] bool integer_mean(const TensorImpl& x, std::uint64_t mask, const ByteStrides& strides,
+                                    TensorImpl& out) {
+  if (x.numel() == 0) return false;
+  std::int64_t n = 1;
+  for (int i = 0; i < x.ndim(); ++i) n *= (mask >> i & 1) != 0 ? x.shape()[i] : 1;
+  const auto reduced = [&](ReduceOp op, Dtype dtype) {
+    TensorRef r = TensorImpl::empty(dtype, out.shape());
+    reduce_all({op, x.dtype(), dtype, x.data(), r->data(), x.ndim(), x.shape().data(), strides.data(), mask},
+               x.nbytes());
+    return r;
+  };
+  const bool is_unsigned = is_unsigned_integer(x.dtype());
+  const TensorRef wrapped = reduced(ReduceOp::sum, is_unsigned ? Dtype::uint64 : Dtype::int64);
+  // 64 bits hold the sum modulo 2^64; a sum in float64 tells how often 2^64 went in.
+  const bool may_wrap = itemsize(x.dtype()) == 8 || n >= std::int64_t{1} << 31;
+  const TensorRef near = may_wrap ? reduced(ReduceOp::mean, Dtype::float64) : TensorRef();
+  const TensorRef quotient = TensorImpl::empty(Dtype::float64, out.shape());
+  for (std::int64_t i = 0; i < out.numel(); ++i) {
+    const std::uint64_t low = reinterpret_cast<const std::uint64_t*>(wrapped->data())[i];
+    __int128 sum = is_unsigned ? static_cast<__int128>(low) : static_cast<std::int64_t>(low);
+    if (may_wrap) {
+      const double about = reinterpret_cast<const double*>(near->data())[i] * static_cast<double>(n);
+      const double times = std::nearbyint((about - static_cast<double>(sum)) * 0x1p-64);
+      sum += static_cast<__int128>(times) << 64;
+    }
+    reinterpret_cast<double*>(quotient->data())[i] = exact_quotient(sum, n, out.dtype() != Dtype::float64);
+  }
+  copy(*quotient, out);
+  return true;
+}
+
+void check_survival(const TensorImpl& x, Dtype to) {
+  TensorRef dense = TensorRef::share(const_cast<TensorImpl*>(&x));
+  if (!x.contiguous()) {
+    dense = TensorImpl::empty(x.dtype(), x.shape());
+    copy(x, *dense);
+  }
+  const std::int64_t bad =
+      first_that_does_not_survive(kernels().cast, x.dtype(), dense->data(), to, static_cast<std::size_t>(x.numel()));
+  if (bad < 0) return;
+  std::string index;
+  std::int64_t rest = bad;
+  for (int i = x.ndim() - 1; i >= 0; --i) {
+    index = std::to_string(rest % x.shape()[i]) + (index.empty() ? "" : ", ") + index;
+    rest /= x.shape()[i];
+  }
+  double value[2] = {};  // a complex number has two
+  cast(kernels().cast, x.dtype(), dense->data() + bad * static_cast<std::int64_t>(itemsize(x.dtype())),
+       is_complex(x.dtype()) ? Dtype::complex128 : Dtype::float64, value, 1);
+  char text[40];
+  std::snprintf(text, sizeof text, std::fabs(value[0]) < 1e20 && value[0] == std::trunc(value[0]) ? "%.0f" : "%.17g",
+                value[0]);
+  throw ValueError("astype(): element [" + index + "] of " + std::string(hyalite::name(x.dtype())) + ", " + text +
+                       ", has no equal in " + std::string(hyalite::name(to)) + "; write check=False to round",
+                   {{"op", std::string("astype")}, {"position", bad}, {"value", value[0]}});
+}
+
+template <class R>
+Outputs reduced(R rec, const Validated& v, ReduceOp op) {
+  const Call& c = v.call();
+  const TensorImpl& x = c.x(0);
+  const std::uint64_t mask = reduced_axes(c);
+  ByteStrides strides;
+  byte_strides(x, x.shape(), strides);
+  return timed(rec, v, [&](TensorImpl& out) {
+    if (op == ReduceOp::mean && kind(x.dtype()) <= Kind::integer && is_floating(out.dtype())) {
+      if (integer_mean(x, mask, strides, out)) return;
+    }
+    TensorRef source = TensorRef::share(const_cast<TensorImpl*>(&x));
+    if (!reduce_supports(op, x.dtype(), out.dtype())) {
+      source = TensorImpl::empty(out.dtype(), x.shape());
+      copy(x, *source);
+      byte_strides(*source, x.shape(), strides);
+    }
+    const ReduceArgs args{
+        op, source->dtype(), out.dtype(), source->data(), out.data(), x.ndim(), x.shape().data(), strides.data(), mask};
+    reduce_all(args, x.nbytes());
+  });
+}
+
+template <class R>
+Outputs converted(R rec, const Validated& v, TensorImpl* target) {
+  const Call& c = v.call();
+  const TensorImpl& x = c.x(0);
+  if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
+  if (!c.op.schema.row_major && c.attributes<AstypeBackward::Attr>().check) check_survival(x, v.out_dtype());
+  TensorRef source = TensorRef::share(c.in[0].tensor);
+  if (target != nullptr && share_memory(x, *target) && !same_place(x, *target)) {
+    // As if the operand were copied first.
+    source = TensorImpl::empty(x.dtype(), x.shape());
+    copy(x, *source);
+  }
+  const bool row_major = c.op.schema.row_major;
+  Outputs o{target != nullptr ? TensorRef::share(target)
+            : row_major       ? TensorImpl::empty(v.out_dtype(), v.shape())
+                              : make_output(c, v.out_dtype(), v.shape()),
+            {}};
+  if constexpr (R::on) {
+    describe_output(rec.r, *o.first, target != nullptr);
+    rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
+  }
+  [[maybe_unused]] LoopReport report;
+  ByteStrides a, b;
+  cpu::copy(stored(*source, x.shape(), a), stored(*o.first, x.shape(), b), x.shape(), R::on ? &report : nullptr);
+  if constexpr (R::on) describe_kernel(rec.r, v, report, o);
+  return o;
+}
+
+/// The route of an op that has `f`, with the recorder or without.
+template <class F>
+Outputs route(Recorder* rec, F f) {
+  if (rec != nullptr) [[unlikely]]
+    return f(LiveRecorder{*rec});
+  return f(NoRecorder{});
+}
+
+template <ReduceOp op>
+Outputs run_reduction(const Validated& v, TensorImpl*, Recorder* rec) {
+  return route(rec, [&](auto r) { return reduced(r, v, op); });
+}
+
+Outputs run_conversion(const Validated& v, TensorImpl* target, Recorder* rec) {
+  return route(rec, [&](auto r) { return converted(r, v, target); });
+}
+
+Outputs run_matmul(const Validated& v, TensorImpl*, Recorder* rec) {
+  return route(rec, [&]<class R>(R r) {
+    GemmReport report;
+    return timed(
+        r, v, [&](TensorImpl& out) { matmul(v.call().x(0), v.call().x(1), out, R::on ? &report : nullptr); },
+        [&](Recorder& recorder, const Outputs&) { describe_product(recorder, v, report); });
+  });
+}
+
+/// An op whose work is one function of its call and its output.
+template <void (*work)(const Call&, TensorImpl&)>
+Outputs run_plainly(const Validated& v, TensorImpl*, Recorder* rec) {
+  return route(rec, [&](auto r) { return timed(r, v, [&](TensorImpl& out) { work(v.call(), out); }); });
+}
+
+void others_of(const Call& c, TensorImpl& out) { others(c.x(0), c.x(1), out); }
+void take_from(const Call& c, TensorImpl& out) { take(c.x(0), c.x(1), c.attributes<TakeBackward::Attr>().axis, out); }
+void scatter_add_to(const Call& c, TensorImpl& out) {
+  scatter_add(c.x(0), c.x(1), c.attributes<ScatterAddBackward::Attr>().axis, out);
+}
+
+constexpr Entry entries[] = {
+    {"sum", run_reduction<ReduceOp::sum>},
+    {"prod", run_reduction<ReduceOp::prod>},
+    {"mean", run_reduction<ReduceOp::mean>},
+    {"max", run_reduction<ReduceOp::max>},
+    {"min", run_reduction<ReduceOp::min>},
+    {"any", run_reduction<ReduceOp::any>},
+    {"all", run_reduction<ReduceOp::all>},
+    {"argmax", run_reduction<ReduceOp::argmax>},
+    {"argmin", run_reduction<ReduceOp::argmin>},
+    {"astype", run_conversion},
+    {"contiguous", run_conversion},
+    {"matmul", run_matmul},
+    {"concat", run_plainly<concat>},
+    {"others", run_plainly<others_of>},
+    {"take", run_plainly<take_from>},
+    {"scatter_add", run_plainly<scatter_add_to>},
+};
+
+}  // namespace
+
+std::span<const Entry> primitives() { return entries; }
+
+}  // namespace hyalite::cpu

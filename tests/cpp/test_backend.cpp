@@ -1,0 +1,83 @@
+/// The table of a backend: complete for the list of ops, and asked before anything runs.
+#include "compute/backend.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "apply.h"
+#include "compute/cpu/backend.h"
+#include "compute/cpu/primitives.h"
+#include "hyalite/error.h"
+
+namespace hyalite {
+namespace {
+
+RunFn& entry(const OpInfo& op) { return cpu::backend().run[static_cast<std::size_t>(op.index)]; }
+
+TEST(Backend, OfTheCpuHasAnEntryForEachOpThatIsComputed) {
+  ASSERT_EQ(cpu::backend().run.size(), op_table().size());
+  for (const OpInfo& op : op_table()) {
+    const bool computed = op.schema.kind == OpKind::elementwise || op.schema.kind == OpKind::primitive;
+    EXPECT_EQ(entry(op) != nullptr, computed) << op.name();
+  }
+}
+
+TEST(Backend, OwnListNamesEachPrimitiveOnce) {
+  std::set<std::string_view> named;
+  for (const cpu::Entry& e : cpu::primitives()) {
+    EXPECT_TRUE(named.insert(e.op).second) << e.op;
+    EXPECT_EQ(find_op(e.op).schema.kind, OpKind::primitive) << e.op;
+  }
+}
+
+/// Without its entry an op raises, and has allocated, written and recorded nothing.
+TEST(Backend, AnAbsentEntryIsSaidBeforeAnythingRuns) {
+  const Tensor x = full({3, 3}, 2.0, Dtype::float32);
+  for (const char* name : {"add", "sum", "astype", "concat"}) {
+    const OpInfo& op = find_op(name);
+    const Operand in[] = {tensor_operand(x.impl()), tensor_operand(x.impl())};
+    const std::size_t operands = op.arity == 1 ? 1 : 2;
+    const RunFn kept = std::exchange(entry(op), nullptr);
+    const std::int64_t before = pool::stats().allocated_bytes;
+    try {
+      apply(op, {in, operands}, op.defaults.get());
+      ADD_FAILURE() << name;
+    } catch (const Unsupported& e) {
+      EXPECT_NE(std::string(e.what()).find(std::string(name) + "(): cpu has no such op"), std::string::npos)
+          << e.what();
+    }
+    EXPECT_EQ(pool::stats().allocated_bytes, before) << name;
+    entry(op) = kept;
+    EXPECT_TRUE(static_cast<bool>(apply(op, {in, operands}, op.defaults.get()))) << name;
+  }
+}
+
+/// In place, the version goes back too.
+TEST(Backend, AnAbsentEntryLeavesTheTargetAsItWas) {
+  const Tensor x = full({4}, 2.0, Dtype::float32);
+  const OpInfo& op = find_op("add");
+  const Operand in[] = {tensor_operand(x.impl()), tensor_operand(x.impl())};
+  const RunFn kept = std::exchange(entry(op), nullptr);
+  const std::uint32_t version = x.impl()->storage()->version();
+  EXPECT_THROW(apply(op, in, nullptr, x.impl()), Unsupported);
+  EXPECT_EQ(x.impl()->storage()->version(), version);
+  entry(op) = kept;
+  apply(op, in, nullptr, x.impl());
+  EXPECT_EQ(x.impl()->storage()->version(), version + 1);
+}
+
+TEST(Backend, CopiesFillsAndAllocatesWithoutARecord) {
+  Backend& b = cpu::backend();
+  const TensorRef t = b.allocate(Dtype::float64, DimList{2, 3});
+  const double one = 1.5;
+  b.fill(*t, reinterpret_cast<const std::byte*>(&one));
+  const TensorRef copy = b.allocate(Dtype::float32, DimList{2, 3});
+  b.copy(*t, *copy);
+  b.synchronise();
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(reinterpret_cast<const float*>(copy->data())[i], 1.5f);
+  EXPECT_EQ(copy->autograd, nullptr);
+}
+
+}  // namespace
+}  // namespace hyalite
