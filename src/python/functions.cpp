@@ -3,6 +3,7 @@
 
 #include <structmember.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "apply.h"
@@ -114,10 +115,13 @@ AttrRef attributes_from(const OpInfo& op, PyObject* const* given) {
   return own ? AttrRef::adopt(own.leak()) : op.defaults;
 }
 
+using Slots = SmallVector<PyObject*, 6>;
+
 /// Arguments sorted by name: the operands, then the attributes; null where one was not given.
-std::vector<PyObject*> sorted(const OpInfo& op, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+Slots sorted(const OpInfo& op, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   const std::size_t operands = op.params.size(), all = operands + op.fields().size();
-  std::vector<PyObject*> slots(all, nullptr);
+  Slots slots(all);
+  std::ranges::fill(slots, nullptr);
   if (n > static_cast<Py_ssize_t>(all)) {
     throw TypeError(std::string(op.name()) + "() takes " + std::to_string(all) + " arguments, not " +
                         std::to_string(n) + "; the signature is " + std::string(op.name()) + signature_text(op),
@@ -159,8 +163,8 @@ std::vector<PyObject*> sorted(const OpInfo& op, PyObject* const* args, Py_ssize_
   return slots;
 }
 
-std::vector<Unwrapped> unwrapped(const OpInfo& op, std::span<PyObject* const> given) {
-  std::vector<Unwrapped> args(given.size());
+Arguments unwrapped(const OpInfo& op, std::span<PyObject* const> given) {
+  Arguments args(given.size());
   for (std::size_t i = 0; i < given.size(); ++i) {
     if (given[i] == nullptr || (given[i] == Py_None && op.schema.is_bound(i))) {
       args[i].none = true;
@@ -178,7 +182,7 @@ std::vector<Unwrapped> unwrapped(const OpInfo& op, std::span<PyObject* const> gi
 }
 
 /// Numbers as tensors without dimensions, each of its own dtype, or of `dtype` where its kind goes in.
-void make_tensors(const OpInfo& op, std::vector<Unwrapped>& args, std::optional<Dtype> dtype = {}) {
+void make_tensors(const OpInfo& op, Arguments& args, std::optional<Dtype> dtype = {}) {
   for (Unwrapped& u : args) {
     if (u.tensor != nullptr || u.none) continue;
     const bool goes = dtype && u.scalar.kind <= kind(*dtype);
@@ -188,12 +192,12 @@ void make_tensors(const OpInfo& op, std::vector<Unwrapped>& args, std::optional<
 }
 
 /// No promotion, but numbers still take the tensors' dtype.
-std::vector<Operand> strict_operands(const OpInfo& op, const std::vector<Unwrapped>& args) {
+Operands strict_operands(const OpInfo& op, const Arguments& args) {
   Dtype dtype = Dtype::float32;
   for (std::size_t i = args.size(); i-- > (op.schema.is_condition(0) ? 1 : 0);) {
     if (args[i].tensor != nullptr) dtype = args[i].tensor->dtype();
   }
-  std::vector<Operand> r;
+  Operands r;
   for (const Unwrapped& u : args) {
     if (u.none) {
       throw TypeError(std::string(op.name()) + "(): the engine fills nothing in; write hl." + std::string(op.name()) +
@@ -215,6 +219,8 @@ std::vector<Operand> strict_operands(const OpInfo& op, const std::vector<Unwrapp
   }
   return r;
 }
+
+std::span<const Operand> as_span(const Operands& o) { return {o.data(), o.size()}; }
 
 PyObject* wrapped(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs) {
   if (op.outputs == 2) {
@@ -251,7 +257,7 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
   const OpInfo& op = *f.op;
   Recorder* r = active_recorder(context());
   if (r != nullptr) r->begin(Phase::python, Who::user, Who::slot, StepKind::request);
-  std::vector<PyObject*> slots = sorted(op, args, n, names);
+  Slots slots = sorted(op, args, n, names);
   if (r != nullptr) r->stop();
   if (r != nullptr)
     r->end("hl." + std::string(op.name()), {{"op", std::string(op.name())}}, "a callable made from the op list");
@@ -260,7 +266,7 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
   const AttrRef attrs = attributes_from(op, values);
   const Attributes* given = attrs.get();
   if (r != nullptr) r->begin(Phase::python, Who::slot, Who::slot, StepKind::self);
-  std::vector<Unwrapped> operands;
+  Arguments operands;
   std::vector<Owned> items;
   if (op.schema.variadic) {
     const Owned sequence(PySequence_Check(slots[0]) != 0 || is_tensor(slots[0]) || PyIter_Check(slots[0])
@@ -283,21 +289,21 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
   if (f.strict) {
     if (r != nullptr) r->stop();
     if (r != nullptr) r->end("strict", {}, "_C_engine promotes nothing");
-    return result_of(op, strict_operands(op, operands), given);
+    return result_of(op, as_span(strict_operands(op, operands)), given);
   }
   if (op.schema.has(Role::index)) {
     // Indices are not promoted with the data.
     if (r != nullptr) r->stop();
     if (r != nullptr) r->end("unwrap", {}, "indices keep their dtype");
     make_tensors(op, operands);
-    return result_of(op, strict_operands(op, operands), given);
+    return result_of(op, as_span(strict_operands(op, operands)), given);
   }
   if (const auto* sum = given != nullptr ? given->get_if<SumAttr>() : nullptr; sum != nullptr && sum->dtype) {
     // dtype= says what the elements become; nothing is aligned before.
     if (r != nullptr) r->stop();
     if (r != nullptr) r->end("unwrap", {{"promotion", "none"}}, "dtype= fixes the dtype");
     make_tensors(op, operands, sum->dtype);
-    return result_of(op, strict_operands(op, operands), given);
+    return result_of(op, as_span(strict_operands(op, operands)), given);
   }
   if (op.schema.mixed) {
     if (const std::optional<bool> known = compare_numbers(op, operands)) {

@@ -340,7 +340,7 @@ void Aligned::all_real(const OpInfo& op, Dtype dtype) {
 }
 
 /// A comparison takes its tensors as they are; a number stays exact.
-void Aligned::compare_mixed(const OpInfo& op, std::vector<Unwrapped>& args) {
+void Aligned::compare_mixed(const OpInfo& op, Arguments& args) {
   for (std::size_t i = 0; i < args.size(); ++i) {
     const Unwrapped& u = args[i];
     if (u.tensor != nullptr) {
@@ -365,15 +365,15 @@ void Aligned::compare_mixed(const OpInfo& op, std::vector<Unwrapped>& args) {
 }
 
 /// The result has the first operand's dtype; bounds that are missing are open, and integers saturate.
-void Aligned::keep_first(const OpInfo& op, std::vector<Unwrapped>& args) {
+void Aligned::keep_first(const OpInfo& op, Arguments& args) {
   if (args[0].tensor == nullptr) {
     // A number takes the dtype of the tensors it meets here too.
-    std::vector<Dtype> bounds;
+    SmallVector<Dtype, 3> bounds;
     for (const Unwrapped& u : args) {
       if (u.tensor != nullptr) bounds.push_back(u.tensor->dtype());
     }
     args[0].owned =
-        number_tensor(op.name(), args[0], promote_weak(promote(bounds, op.schema.name.data()), args[0].scalar.kind));
+        number_tensor(op.name(), args[0], promote_weak(promote({bounds.data(), bounds.size()}, op.schema.name.data()), args[0].scalar.kind));
     args[0].tensor = args[0].owned.get();
   }
   const Dtype dtype = args[0].tensor->dtype();
@@ -423,7 +423,7 @@ void Aligned::make_first(const OpInfo& op, std::size_t first) {
   u.tensor = u.owned.get();
 }
 
-Aligned::Aligned(const OpInfo& op, std::vector<Unwrapped>&& given) : args_(std::move(given)) {
+Aligned::Aligned(const OpInfo& op, Arguments&& given) : args_(std::move(given)) {
   const std::size_t first = op.schema.is_condition(0) ? 1 : 0;
   bool any = false;
   for (std::size_t i = first; i < args_.size(); ++i) any |= args_[i].tensor != nullptr;
@@ -443,7 +443,7 @@ Aligned::Aligned(const OpInfo& op, std::vector<Unwrapped>&& given) : args_(std::
       return;
     }
   }
-  std::vector<Dtype> dtypes;
+  SmallVector<Dtype, 3> dtypes;
   Kind weak = Kind::boolean;
   for (std::size_t i = first; i < args_.size(); ++i) {
     if (args_[i].tensor != nullptr) {
@@ -458,7 +458,7 @@ Aligned::Aligned(const OpInfo& op, std::vector<Unwrapped>&& given) : args_(std::
   if (promotion_.by_autocast) {
     for (Dtype& t : dtypes) t = autocast_dtype(autocast, op.schema, t);
   }
-  dtype = promote_weak(promote(dtypes, op.schema.name.data()), weak);
+  dtype = promote_weak(promote({dtypes.data(), dtypes.size()}, op.schema.name.data()), weak);
   if (rounds_integers(op.schema) && kind(dtype) <= Kind::integer) dtype = Dtype::float32;
   promotion_.dtype = dtype;
   if (first == 1) {

@@ -5,10 +5,10 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "apply.h"
 #include "python/tensor_object.h"
+#include "tensor/small_vector.h"
 
 namespace hyalite::python {
 
@@ -21,6 +21,9 @@ struct Unwrapped {
   PyObject* object = nullptr;  ///< borrowed
   bool none = false;
 };
+
+using Arguments = SmallVector<Unwrapped, 3>;
+using Operands = SmallVector<Operand, 3>;
 
 /// False if the object is neither (no exception set). An operator `defers` to what has rules of its own, then false
 /// too.
@@ -54,23 +57,23 @@ class Aligned {
  public:
   /// Aligns dtypes by the rules of semantics. Throws DtypeMismatch where there is no common dtype, OverflowError for an
   /// int that does not fit.
-  Aligned(const OpInfo& op, std::vector<Unwrapped>&& args);
-  std::span<const Operand> operands() const { return operands_; }
+  Aligned(const OpInfo& op, Arguments&& args);
+  std::span<const Operand> operands() const { return {operands_.data(), operands_.size()}; }
   const Promotion& promotion() const { return promotion_; }
-  const std::vector<Unwrapped>& arguments() const { return args_; }
+  const Arguments& arguments() const { return args_; }
   /// No operand was a tensor.
   bool only_numbers() const { return only_numbers_; }
 
  private:
   void make_first(const OpInfo& op, std::size_t first);
-  void keep_first(const OpInfo& op, std::vector<Unwrapped>& args);
+  void keep_first(const OpInfo& op, Arguments& args);
   void all_real(const OpInfo& op, Dtype dtype);
-  void compare_mixed(const OpInfo& op, std::vector<Unwrapped>& args);
+  void compare_mixed(const OpInfo& op, Arguments& args);
   void add(TensorImpl* t, Dtype dtype);
   void add(const OpInfo& op, const Unwrapped& u, Dtype dtype);
-  std::vector<Operand> operands_;
-  std::vector<TensorRef> keep_;
-  std::vector<Unwrapped> args_;
+  Operands operands_;
+  SmallVector<TensorRef, 3> keep_;
+  Arguments args_;
   Promotion promotion_;
   bool only_numbers_ = false;
 };

@@ -110,7 +110,7 @@ std::string dtypes_of(const Unwrapped& a, const Unwrapped& b) {
 /// Operands that must be unwrapped or aligned first.
 template <class R>
 [[gnu::noinline]] PyObject* binary_aligned(R rec, const OpInfo& op, PyObject* x, PyObject* y, TensorImpl* target) {
-  std::vector<Unwrapped> args(2);
+  Arguments args(2);
   const bool defers = target == nullptr;
   if (!unwrap_or_scalar(x, args[0], defers) || !unwrap_or_scalar(y, args[1], defers)) {
     if (PyErr_Occurred()) throw PythonError();

@@ -2,6 +2,7 @@
 #include "compute/cpu/elementwise.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "compute/cpu/backend.h"
 #include "compute/cpu/compare.h"
@@ -31,7 +32,9 @@ LoopReport call_report(const Call& c, const Outputs& o) {
   std::optional<std::int64_t> bytes = o.first->nbytes() + (o.second ? o.second->nbytes() : 0);
   for (std::size_t i = 0; i < c.in.size() && bytes; ++i) {
     bool again = false;
+    if (c.in[i].tensor == nullptr) continue;  // a number is not read from the caller's memory
     for (std::size_t k = 0; k < i; ++k) {
+      if (c.in[k].tensor == nullptr) continue;
       const TensorImpl &x = *c.in[i].tensor, &y = *c.in[k].tensor;
       again |= x.data() == y.data();
       if (x.data() != y.data() && share_memory(x, y)) bytes.reset();
@@ -89,6 +92,17 @@ ElementwiseFn widen_comparison(const Call& c, std::array<LoopOperand, max_arity>
   return mixed_comparison(c.op.elementwise, left, right);
 }
 
+constexpr std::size_t number_bytes = 512;  // up to here a number is written out, an element each
+
+/// A number as an operand of `n` elements. False where that is too much.
+bool write_out(const Operand& number, std::int64_t n, std::byte* to) {
+  const std::size_t size = itemsize(number.dtype), all = static_cast<std::size_t>(n) * size;
+  if (all > number_bytes) return false;
+  std::memcpy(to, number.bytes.data(), size);
+  for (std::size_t done = size; done < all; done *= 2) std::memcpy(to + done, to, std::min(done, all - done));
+  return true;
+}
+
 /// One plain call of the kernel, for small contiguous operands without conversion.
 template <class R>
 bool small(R rec, const Validated& v, const Outputs& o) {
@@ -98,9 +112,14 @@ bool small(R rec, const Validated& v, const Outputs& o) {
     return false;
   }
   const void* in[max_arity];
+  alignas(64) std::byte numbers[max_arity][number_bytes];
   void* out[2] = {o.first->data(), o.second ? o.second->data() : nullptr};
   for (std::size_t i = 0; i < c.in.size(); ++i) {
-    if (c.in[i].tensor == nullptr) return false;
+    if (c.in[i].tensor == nullptr) {
+      if (!write_out(c.in[i], o.first->numel(), numbers[i])) return false;
+      in[i] = numbers[i];
+      continue;
+    }
     in[i] = c.in[i].tensor->data();
     // In place, an operand that overlaps the target elsewhere than at its own place must be copied first.
     const std::byte *x = c.in[i].tensor->data(), *z = o.first->data();
