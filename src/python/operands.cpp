@@ -372,8 +372,9 @@ void Aligned::keep_first(const OpInfo& op, Arguments& args) {
     for (const Unwrapped& u : args) {
       if (u.tensor != nullptr) bounds.push_back(u.tensor->dtype());
     }
-    args[0].owned =
-        number_tensor(op.name(), args[0], promote_weak(promote({bounds.data(), bounds.size()}, op.schema.name.data()), args[0].scalar.kind));
+    args[0].owned = number_tensor(
+        op.name(), args[0],
+        promote_weak(promote({bounds.data(), bounds.size()}, op.schema.name.data()), args[0].scalar.kind));
     args[0].tensor = args[0].owned.get();
   }
   const Dtype dtype = args[0].tensor->dtype();
