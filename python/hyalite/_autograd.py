@@ -1,11 +1,10 @@
 """Derivatives of functions: grad, vjp and their like, and backward from tensors."""
 
-import functools
 import math
-import operator
+from _operator import index  # operator's, without the module around it
 
 from . import _C, _creation, _tree
-from ._modes import enable_grad, no_grad
+from ._modes import _wraps, enable_grad, no_grad
 
 __all__ = [
     "backward", "grad", "gradcheck", "gradients", "hessian", "jacobian", "jvp", "stop_gradient", "value_and_grad",
@@ -95,7 +94,7 @@ def _numbers(argnums, args, name):
     """The places of the arguments to differentiate by."""
     whole = hasattr(argnums, "__index__") and not isinstance(argnums, bool)
     try:
-        given = [operator.index(argnums)] if whole else [operator.index(n) for n in argnums]
+        given = [index(argnums)] if whole else [index(n) for n in argnums]
     except TypeError:
         raise TypeError(f"{name}(): argnums must be an int or a tuple of ints, not {_kind_of(argnums)}") from None
     out = []
@@ -194,7 +193,7 @@ def value_and_grad(f, argnums=0, has_aux=False):
     """
     _check_callable(f, "value_and_grad")
 
-    @functools.wraps(f)
+    @_wraps(f)
     def wrapped(*args, **kwargs):
         value, aux, gradient = _value_and_grad(f, argnums, has_aux, "value_and_grad", args, kwargs)
         return ((value, aux) if has_aux else value), gradient
@@ -209,7 +208,7 @@ def grad(f, argnums=0, has_aux=False):
     """
     _check_callable(f, "grad")
 
-    @functools.wraps(f)
+    @_wraps(f)
     def wrapped(*args, **kwargs):
         _, aux, gradient = _value_and_grad(f, argnums, has_aux, "grad", args, kwargs)
         return (gradient, aux) if has_aux else gradient
@@ -340,7 +339,7 @@ def jacobian(f, argnums=0, has_aux=False):
     """
     _check_callable(f, "jacobian")
 
-    @functools.wraps(f)
+    @_wraps(f)
     def wrapped(*args, **kwargs):
         recording = _C.is_grad_enabled()
         with enable_grad():

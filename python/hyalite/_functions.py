@@ -1,7 +1,5 @@
 """Functions of the namespace that say more than one op of the list, and helpers of the native module."""
 
-import functools
-
 from . import _C, _creation, _dtypes
 from ._creation import _operand
 
@@ -14,14 +12,18 @@ _native_astype, _native_reshape, _native_concat = _C.astype, _C.reshape, _C.conc
 _native_expand_dims, _native_squeeze = _C.expand_dims, _C.squeeze
 
 
-@functools.cache
+_signatures = {}
+
+
 def _signature(text):
     """The signature that a native function's text stands for."""
-    import inspect  # 14 ms that `import hyalite` must not wait for
+    if text not in _signatures:
+        import inspect  # 14 ms that `import hyalite` must not wait for
 
-    scope = {}
-    exec(f"def f{text}: pass", scope)  # noqa: S102 - the text comes from the op list
-    return inspect.signature(scope["f"])
+        scope = {}
+        exec(f"def f{text}: pass", scope)  # noqa: S102 - the text comes from the op list
+        _signatures[text] = inspect.signature(scope["f"])
+    return _signatures[text]
 
 
 def astype(x, dtype, /, *, copy=True, check=False, device=None):

@@ -1,6 +1,5 @@
 """Context managers over the state of a thread, which are decorators too: of functions, generators and coroutines."""
 
-import functools
 import types
 from _thread import _local  # threading's, without the time that its module takes
 
@@ -9,6 +8,13 @@ from . import _C, _dtypes
 __all__ = ["anomaly_mode", "autocast", "enable_grad", "no_grad", "set_num_threads"]
 
 _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200  # co_flags; importing inspect would take 14 ms
+
+
+def _wraps(function):
+    """functools.wraps. Like other modules here, functools is imported where it is used: it takes 1.5 ms."""
+    import functools
+
+    return functools.wraps(function)
 
 
 class _Kind(_local):
@@ -58,7 +64,7 @@ class _Mode:
         if flags & _GENERATOR:
             return _around_generator(self, function)
 
-        @functools.wraps(function)
+        @_wraps(function)
         def wrapped(*args, **kwargs):
             with self:
                 return function(*args, **kwargs)
@@ -68,6 +74,8 @@ class _Mode:
 
 def _flags(function):
     """Whether calling it makes a generator or a coroutine, as flags of its code."""
+    import functools
+
     while isinstance(function, (functools.partial, types.MethodType)):
         function = function.func if isinstance(function, functools.partial) else function.__func__
     if not hasattr(function, "__code__"):
@@ -125,7 +133,7 @@ _awaited = types.coroutine(_driven)
 
 
 def _around_generator(mode, function):
-    @functools.wraps(function)
+    @_wraps(function)
     def wrapped(*args, **kwargs):
         return (yield from _driven(_Suspended(mode), function(*args, **kwargs)))
 
@@ -133,7 +141,7 @@ def _around_generator(mode, function):
 
 
 def _around_coroutine(mode, function):
-    @functools.wraps(function)
+    @_wraps(function)
     async def wrapped(*args, **kwargs):
         return await _awaited(_Suspended(mode), function(*args, **kwargs))
 
@@ -141,7 +149,7 @@ def _around_coroutine(mode, function):
 
 
 def _around_async_generator(mode, function):
-    @functools.wraps(function)
+    @_wraps(function)
     async def wrapped(*args, **kwargs):
         suspended, inner = _Suspended(mode), function(*args, **kwargs)
         step = inner.asend(None)

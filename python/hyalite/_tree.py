@@ -3,8 +3,6 @@
 None is a tree without leaves. Everything else, a tensor or a number, is a leaf.
 """
 
-import collections
-
 
 def flatten(tree, name=""):
     """The leaves in order, a name for each (`name['w'][0]`), and what puts others in their places."""
@@ -20,7 +18,11 @@ def _take_apart(tree, name, leaves, names):
     if isinstance(tree, dict):
         keys = list(tree)
         parts = [_take_apart(tree[k], f"{name}[{k!r}]", leaves, names) for k in keys]
-        first = (tree.default_factory,) if isinstance(tree, collections.defaultdict) else ()
+        first = ()
+        if kind is not dict:
+            import collections
+
+            first = (tree.default_factory,) if isinstance(tree, collections.defaultdict) else ()
         return lambda new: kind(*first, zip(keys, [p(new) for p in parts], strict=True))
     if isinstance(tree, (list, tuple)):
         parts = [_take_apart(x, f"{name}[{i}]", leaves, names) for i, x in enumerate(tree)]
