@@ -22,16 +22,15 @@ inline bool any_wants_grad(const Call& c) {
 /// A view of operand 0. Strides that allow none are made row-major by a recorded copy first.
 TensorRef make_view(const Call& c, const Validated& v) {
   TensorImpl& x = *c.in[0].tensor;
-  ViewSpec spec;
-  if (!c.op.view(c, spec)) {
+  if (!v.viewable()) {
     const Tensor dense = contiguous(Tensor::share(&x));
     if (Recorder* r = active_recorder(context())) r->copied(dense.impl()->nbytes());
     const Operand in = tensor_operand(dense.impl());
     return apply(c.op, {&in, 1}, c.attrs);
   }
   const std::int64_t scale = static_cast<std::int64_t>(itemsize(x.dtype()) / itemsize(v.out_dtype()));
-  TensorRef view = TensorImpl::make(v.out_dtype(), x.device(), spec.shape, spec.strides, x.storage_ref(),
-                                    x.offset() * scale + spec.offset);
+  TensorRef view = TensorImpl::make(v.out_dtype(), x.device(), v.shape(), v.strides(), x.storage_ref(),
+                                    x.offset() * scale + v.offset());
   view->nothings = x.nothings;
   if (is_differentiable(x.dtype())) set_view(*view, x, {&c.op, AttrRef::share(c.attrs)});
   return view;
@@ -59,7 +58,7 @@ Outputs compute(R rec, Context& ctx, const Call& c, const Validated& v, TensorIm
   switch (c.op.schema.kind) {
     case OpKind::view: {
       if constexpr (R::on) r->begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
-      Outputs o{make_view(c, v), {}};
+      Outputs o(make_view(c, v));
       if constexpr (R::on) {
         const bool copied = r->copies_so_far() > 0;
         r->end(copied ? "copy, then view" : "view", {{"strides", to_string(c.x(0).strides())}},
@@ -70,7 +69,7 @@ Outputs compute(R rec, Context& ctx, const Call& c, const Validated& v, TensorIm
     }
     case OpKind::composite: {
       const ScopedSet<bool> off(ctx.grad_mode, false);
-      return {TensorRef::adopt(c.op.compose(c).leak()), {}};
+      return Outputs(TensorRef::adopt(c.op.compose(c).leak()));
     }
     default: {
       const RunFn run = backend.run[static_cast<std::size_t>(c.op.index)];
@@ -157,7 +156,7 @@ Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
   if constexpr (R::on) {
     rec.r.begin(Phase::compute, Who::backend, Who::op, StepKind::result);
     rec.r.stop();
-    const Facts shape{{"shape", to_string(o.first->shape())}};
+    const Facts shape{{"shape", to_string(o[0]->shape())}};
     if (target != nullptr) {
       rec.r.end("the left side", shape, "written in place; its version goes up by one");
     } else {
@@ -171,8 +170,7 @@ Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
   } else {
     if constexpr (R::on) rec.r.begin(Phase::record, Who::op, Who::autograd, StepKind::lazy);
     if (recorded) [[unlikely]] {
-      const TensorRef outputs[] = {o.first, o.second};
-      node = record(c, {outputs, static_cast<std::size_t>(c.op.outputs)}, v.dtype());
+      node = record(c, o.first(c.op.outputs), v.dtype());
     }
     if constexpr (R::on) report_node(rec.r, c, node.get(), wanted);
   }
@@ -180,7 +178,7 @@ Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
     Forward::push(*node);
   }
   if constexpr (R::on) {
-    report_result(rec.r, c, *o.first, static_cast<bool>(node));
+    report_result(rec.r, c, *o[0], static_cast<bool>(node));
     rec.r.begin(Phase::result, Who::op, Who::binding, StepKind::result);
     rec.r.stop();
     rec.r.end("TensorImpl handle", {}, "a count goes up, no data moves");
@@ -244,12 +242,11 @@ Outputs run(const Call& c, TensorImpl* target) {
 }  // namespace
 
 TensorRef apply(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs, TensorImpl* target) {
-  return run({op, in, attrs}, target).first;
+  return std::move(run({op, in, attrs}, target)[0]);
 }
 
-std::pair<TensorRef, TensorRef> apply_two(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs) {
-  Outputs o = run({op, in, attrs}, nullptr);
-  return {std::move(o.first), std::move(o.second)};
+Outputs apply_all(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs) {
+  return run({op, in, attrs}, nullptr);
 }
 
 Tensor apply_one(const OpInfo& op, const Tensor& x, const Attributes* attrs) {
@@ -267,7 +264,7 @@ Operand scalar_operand(const Scalar& s, Dtype dtype) {
 
 TensorRef clone(const TensorImpl& t) {
   const Backend& b = for_device(context(), t.device());
-  TensorRef r = b.allocate(t.dtype(), t.shape());
+  TensorRef r = b.empty(t.dtype(), t.shape());
   b.copy(t, *r);
   return r;
 }

@@ -10,9 +10,8 @@ namespace hyalite {
 /// The result of an op with one output. `target`, if not null, is written in place and returned.
 TensorRef apply(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs = nullptr,
                 TensorImpl* target = nullptr);
-/// The results of an op with two outputs.
-std::pair<TensorRef, TensorRef> apply_two(const OpInfo& op, std::span<const Operand> in,
-                                          const Attributes* attrs = nullptr);
+/// All results of an op.
+Outputs apply_all(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs = nullptr);
 /// An op of one tensor.
 Tensor apply_one(const OpInfo& op, const Tensor& x, const Attributes* attrs);
 
@@ -32,7 +31,14 @@ void add_in_place(TensorImpl& a, const TensorImpl& b);
 namespace detail {
 /// Calls op number `op` of this build's table. Throws what the op's guard throws.
 Tensor call(int op, std::initializer_list<Arg> args, const AttrRef& attrs = {});
-std::pair<Tensor, Tensor> call_two(int op, std::initializer_list<Arg> args, const AttrRef& attrs = {});
+Outputs call_all(int op, std::initializer_list<Arg> args, const AttrRef& attrs = {});
+/// The results as the C++ interface gives them.
+template <std::size_t n>
+std::array<Tensor, n> taken(Outputs o) {
+  std::array<Tensor, n> r;
+  for (std::size_t k = 0; k < n; ++k) r[k] = Tensor::adopt(o[k].leak());
+  return r;
+}
 Tensor call_list(int op, const std::vector<Tensor>& tensors, const AttrRef& attrs = {});
 }  // namespace detail
 

@@ -78,10 +78,13 @@ Tensor elementwise_gradient(const GradientCall& c, int i) {
     const Tensor& t = c.leaves[k];
     return t && is_differentiable(t.dtype()) ? widened(t) : t;
   };
-  // Of two incoming gradients the one that is read; of a constant, one that is there.
+  // Of several incoming gradients the one that is read; of a constant, one that is there.
   const std::uint32_t reads = gradient_reads<Op>()[static_cast<std::size_t>(i)].reads;
-  const bool first = reads == 0 ? static_cast<bool>(c.leaves[0]) : (reads & 1) != 0;
-  const Tensor& g = c.leaves[first ? 0 : c.leaves.size() - 1];
+  std::size_t from = first_incoming(Op::arity, Op::outputs, reads);
+  for (int k = 0; reads == 0 && k < Op::outputs && !c.leaves[from]; ++k) {
+    from = static_cast<std::size_t>(incoming_leaf(Op::arity, Op::outputs, k));
+  }
+  const Tensor& g = c.leaves[from];
   if constexpr (HasAttr<Op>) {
     // Attributes are weak numbers here too.
     const auto a = make_attr<Op, Constant>([&](int k) { return Constant{c.attrs->field<double>(k)}; });
@@ -108,10 +111,7 @@ Tensor other_gradient(const GradientCall& c, int i) {
     if constexpr (Op::schema.variadic) {
       return Op::gradient_of(c.leaves[0], c.leaves.subspan(1), i, a...);
     } else {
-      return [&]<std::size_t... I>(std::index_sequence<I...>) {
-        return pick(Op::gradient(c.leaves[I]..., a...), i, c, nullptr);
-      }
-      (std::make_index_sequence<Op::arity + 2>());
+      return pick(gradients_over<Op>([&](auto k) { return c.leaves[k]; }, a...), i, c, nullptr);
     }
   });
 }
@@ -146,6 +146,17 @@ Tensor tangent_of(const TangentCall& c) {
 }
 
 template <class Op>
+void inferred(const Call& c, OutputSpec* to) {
+  with_attributes<Op>(c.attrs, [&](const auto&... a) {
+    if constexpr (Op::outputs > 1) {
+      std::ranges::copy(Op::infer(c, a...), to);
+    } else {
+      *to = Op::infer(c, a...);
+    }
+  });
+}
+
+template <class Op>
 Tensor composed(const Call& c) {
   return with_attributes<Op>(c.attrs, [&](const auto&... a) {
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -174,13 +185,11 @@ OpInfo make_info(int index) {
     if constexpr (HasAttr<Op>) o.defaults = Attributes::make(typename Op::template Attr<double>{});
     o.gradient = &elementwise_gradient<Op>;
   } else {
-    o.infer = [](const Call& c) {
-      return with_attributes<Op>(c.attrs, [&](const auto&... a) { return Op::infer(c, a...); });
-    };
+    if constexpr (Op::schema.kind != OpKind::view) o.infer = &inferred<Op>;
     o.needs_shapes = true;
     if constexpr (HasFields<Op>) o.defaults = Attributes::make(typename Op::Attr{});
     if constexpr (Op::schema.kind == OpKind::view) {
-      o.view = [](const Call& c, ViewSpec& v) {
+      o.view = [](const Call& c, OutputSpec& v) {
         return with_attributes<Op>(c.attrs, [&](const auto&... a) { return Op::view(c.x(0), a..., v); });
       };
     }

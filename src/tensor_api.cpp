@@ -51,10 +51,9 @@ Tensor call(int index, std::initializer_list<Arg> args, const AttrRef& attrs) {
   return Tensor::adopt(apply(op, operands(op, args), attrs.get()).leak());
 }
 
-std::pair<Tensor, Tensor> call_two(int index, std::initializer_list<Arg> args, const AttrRef& attrs) {
+Outputs call_all(int index, std::initializer_list<Arg> args, const AttrRef& attrs) {
   const OpInfo& op = op_table()[static_cast<std::size_t>(index)];
-  auto [a, b] = apply_two(op, operands(op, args), attrs.get());
-  return {Tensor::adopt(a.leak()), Tensor::adopt(b.leak())};
+  return apply_all(op, operands(op, args), attrs.get());
 }
 
 Tensor call_list(int index, const std::vector<Tensor>& tensors, const AttrRef& attrs) {

@@ -96,13 +96,16 @@ void write_op(const Files& files, int index) {
     attrs += ", " + std::string(defaults->layout().fields[static_cast<std::size_t>(i)].name);
   }
   const std::string list = attrs.empty() ? "" : ", detail::attributes<" + number + ">(" + attrs.substr(2) + ")";
-  const std::string result = Op::outputs == 2 ? "std::pair<Tensor, Tensor>" : "Tensor";
+  const std::string count = std::to_string(Op::outputs);
+  const std::string result = Op::outputs > 1 ? "std::array<Tensor, " + count + ">" : "Tensor";
   const std::string call = s.variadic ? "call_list(" + number + ", " + args
-                                      : (Op::outputs == 2 ? "call_two(" : "call(") + number + ", {" + args + "}";
+                                      : (Op::outputs > 1 ? "call_all(" : "call(") + number + ", {" + args + "}";
   std::ostream& out = s.internal ? files.internal : files.header;
   out << "/// `" << name << "`; see " << s.file << ":" << s.line << ".\n";
   out << (s.internal ? "" : "HYALITE_API ") << result << " " << name << "(" << declaration << ");\n";
-  files.source << result << " " << name << "(" << definition << ") { return detail::" << call << list << "); }\n";
+  files.source << result << " " << name << "(" << definition << ") { return "
+               << (Op::outputs > 1 ? "detail::taken<" + count + ">(" : "") << "detail::" << call << list << ")"
+               << (Op::outputs > 1 ? ")" : "") << "; }\n";
   for (const Operator& o : operators) {
     if (o.slot != s.slot) continue;
     out << "inline Tensor operator" << o.symbol << "(const Tensor& a, const Tensor& b) { return " << name
@@ -125,7 +128,7 @@ int main(int argc, char** argv) {
   }
   std::ofstream header(argv[1]), internal(argv[2]), source(argv[3]);
   header << "/// Every operation of this build. " << generated
-         << "#pragma once\n\n#include <optional>\n#include <string>\n#include <utility>\n#include <vector>\n\n#include "
+         << "#pragma once\n\n#include <array>\n#include <optional>\n#include <string>\n#include <utility>\n#include <vector>\n\n#include "
             "\"hyalite/tensor.h\"\n\nnamespace hyalite {\n\n";
   internal << "/// Operations that only gradients and the front end ask for. " << generated
            << "#pragma once\n\n#include \"hyalite/ops.h\"\n\nnamespace hyalite {\n\n";

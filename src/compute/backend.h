@@ -13,11 +13,6 @@
 
 namespace hyalite {
 
-/// Where results go: fresh tensors, or for an in-place op the target.
-struct Outputs {
-  TensorRef first, second;
-};
-
 /// What a backend can do for an op whose gradient is one fused pass.
 struct GradientRequest {
   const OpInfo& op;
@@ -35,8 +30,8 @@ using RunFn = Outputs (*)(const Validated& v, TensorImpl* target, Recorder* rec)
 /// One kind of device: a table of what it can do.
 struct Backend {
   std::string_view name;
-  /// A row-major tensor, not initialised. Throws OutOfMemory.
-  TensorRef (*allocate)(Dtype dtype, Dims shape);
+  /// A dense tensor, not initialised; strides in elements. Throws OutOfMemory.
+  TensorRef (*allocate)(Dtype dtype, Dims shape, Dims strides);
   /// Copies between any strides and dtypes, without a record. `to` and `from` have the same shape.
   void (*copy)(const TensorImpl& from, TensorImpl& to);
   /// Every element of `to` becomes the scalar's bytes in its dtype.
@@ -47,6 +42,9 @@ struct Backend {
   Tensor (*gradient)(const GradientRequest& request);
   /// By op; null: this device cannot, which is said before anything runs. Views and composites need no entry.
   std::vector<RunFn> run;
+
+  /// A row-major tensor, not initialised.
+  TensorRef empty(Dtype dtype, Dims shape) const { return allocate(dtype, shape, row_major(shape)); }
 };
 
 namespace detail {

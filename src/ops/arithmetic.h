@@ -70,9 +70,9 @@ struct RemainderBackward : BinaryKernel<RemainderBackward> {
 struct DivmodBackward : BinaryKernel<DivmodBackward> {
   static constexpr OpSchema schema{.name = "divmod", .types = real_types, .slot = Slot::divmod};
   static constexpr int outputs = 2;
-  static auto formula(auto x, auto y) { return two(floor_divide(x, y), remainder(x, y)); }
+  static auto formula(auto x, auto y) { return several(floor_divide(x, y), remainder(x, y)); }
   static constexpr auto gradient(auto g, auto, auto, auto out) {
-    return grads([=] { return g.second; }, [=] { return -(g.second * out.first); });
+    return grads([=] { return at<1>(g); }, [=] { return -(at<1>(g) * at<0>(out)); });
   }
 };
 
@@ -96,7 +96,7 @@ struct PositiveBackward : UnaryKernel<PositiveBackward> {
 
 /// |x|; the absolute value of the least integer is itself. The gradient at 0 is 0.
 struct AbsBackward : UnaryKernel<AbsBackward> {
-  static constexpr OpSchema schema{.name = "abs", .result = Result::real_part, .ulp = 1, .slot = Slot::absolute};
+  static constexpr OpSchema schema{.name = "abs", .results = {Result::real_part}, .ulp = 1, .slot = Slot::absolute};
   static auto formula(auto x) { return abs(x); }
   static constexpr auto gradient(auto g, auto x, auto) {
     return grads([=] { return g * sign(x); });

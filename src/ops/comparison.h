@@ -18,35 +18,35 @@ inline constexpr DtypeSet ordered_types = boolean_types | real_types;
 /// x1 == x2, exact by value between any real types.
 struct EqualBackward : Relation<EqualBackward> {
   static constexpr OpSchema schema{
-      .name = "equal", .types = all_types, .result = Result::boolean, .slot = Slot::equal, .mixed = true};
+      .name = "equal", .types = all_types, .results = {Result::boolean}, .slot = Slot::equal, .mixed = true};
   static auto formula(auto x, auto y) { return x == y; }
 };
 
 /// x1 != x2, exact by value between any real types.
 struct NotEqualBackward : Relation<NotEqualBackward> {
   static constexpr OpSchema schema{
-      .name = "not_equal", .types = all_types, .result = Result::boolean, .slot = Slot::not_equal, .mixed = true};
+      .name = "not_equal", .types = all_types, .results = {Result::boolean}, .slot = Slot::not_equal, .mixed = true};
   static auto formula(auto x, auto y) { return x != y; }
 };
 
 /// x1 < x2, exact by value between any real types.
 struct LessBackward : Relation<LessBackward> {
   static constexpr OpSchema schema{
-      .name = "less", .types = ordered_types, .result = Result::boolean, .slot = Slot::less, .mixed = true};
+      .name = "less", .types = ordered_types, .results = {Result::boolean}, .slot = Slot::less, .mixed = true};
   static auto formula(auto x, auto y) { return x < y; }
 };
 
 /// x1 <= x2, exact by value between any real types.
 struct LessEqualBackward : Relation<LessEqualBackward> {
   static constexpr OpSchema schema{
-      .name = "less_equal", .types = ordered_types, .result = Result::boolean, .slot = Slot::less_equal, .mixed = true};
+      .name = "less_equal", .types = ordered_types, .results = {Result::boolean}, .slot = Slot::less_equal, .mixed = true};
   static auto formula(auto x, auto y) { return x <= y; }
 };
 
 /// x1 > x2, exact by value between any real types.
 struct GreaterBackward : Relation<GreaterBackward> {
   static constexpr OpSchema schema{
-      .name = "greater", .types = ordered_types, .result = Result::boolean, .slot = Slot::greater, .mixed = true};
+      .name = "greater", .types = ordered_types, .results = {Result::boolean}, .slot = Slot::greater, .mixed = true};
   static auto formula(auto x, auto y) { return y < x; }
 };
 
@@ -54,7 +54,7 @@ struct GreaterBackward : Relation<GreaterBackward> {
 struct GreaterEqualBackward : Relation<GreaterEqualBackward> {
   static constexpr OpSchema schema{.name = "greater_equal",
                                    .types = ordered_types,
-                                   .result = Result::boolean,
+                                   .results = {Result::boolean},
                                    .slot = Slot::greater_equal,
                                    .mixed = true};
   static auto formula(auto x, auto y) { return y <= x; }
@@ -62,43 +62,43 @@ struct GreaterEqualBackward : Relation<GreaterEqualBackward> {
 
 /// x is NaN; false for integers.
 struct IsnanBackward : Test<IsnanBackward> {
-  static constexpr OpSchema schema{.name = "isnan", .result = Result::boolean};
+  static constexpr OpSchema schema{.name = "isnan", .results = {Result::boolean}};
   static auto formula(auto x) { return isnan(x); }
 };
 
 /// x is an infinity; false for integers.
 struct IsinfBackward : Test<IsinfBackward> {
-  static constexpr OpSchema schema{.name = "isinf", .result = Result::boolean};
+  static constexpr OpSchema schema{.name = "isinf", .results = {Result::boolean}};
   static auto formula(auto x) { return isinf(x); }
 };
 
 /// x is neither NaN nor an infinity; true for integers.
 struct IsfiniteBackward : Test<IsfiniteBackward> {
-  static constexpr OpSchema schema{.name = "isfinite", .result = Result::boolean};
+  static constexpr OpSchema schema{.name = "isfinite", .results = {Result::boolean}};
   static auto formula(auto x) { return isfinite(x); }
 };
 
 /// Both operands are nonzero; NaN counts as nonzero.
 struct LogicalAndBackward : Relation<LogicalAndBackward> {
-  static constexpr OpSchema schema{.name = "logical_and", .types = all_types, .result = Result::boolean};
+  static constexpr OpSchema schema{.name = "logical_and", .types = all_types, .results = {Result::boolean}};
   static auto formula(auto x, auto y) { return (x != 0_c) & (y != 0_c); }
 };
 
 /// Either operand is nonzero; NaN counts as nonzero.
 struct LogicalOrBackward : Relation<LogicalOrBackward> {
-  static constexpr OpSchema schema{.name = "logical_or", .types = all_types, .result = Result::boolean};
+  static constexpr OpSchema schema{.name = "logical_or", .types = all_types, .results = {Result::boolean}};
   static auto formula(auto x, auto y) { return (x != 0_c) | (y != 0_c); }
 };
 
 /// Exactly one operand is nonzero; NaN counts as nonzero.
 struct LogicalXorBackward : Relation<LogicalXorBackward> {
-  static constexpr OpSchema schema{.name = "logical_xor", .types = all_types, .result = Result::boolean};
+  static constexpr OpSchema schema{.name = "logical_xor", .types = all_types, .results = {Result::boolean}};
   static auto formula(auto x, auto y) { return (x != 0_c) ^ (y != 0_c); }
 };
 
 /// x is zero; NaN is not.
 struct LogicalNotBackward : Test<LogicalNotBackward> {
-  static constexpr OpSchema schema{.name = "logical_not", .types = all_types, .result = Result::boolean};
+  static constexpr OpSchema schema{.name = "logical_not", .types = all_types, .results = {Result::boolean}};
   static auto formula(auto x) { return x == 0_c; }
 };
 

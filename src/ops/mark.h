@@ -81,24 +81,37 @@ constexpr Mark pow_by_y(Mark x, Mark y) { return {x.reads | y.reads}; }
 template <int i>
 using At = std::integral_constant<int, i>;
 
-/// The leaves of a gradient, in order: the incoming gradient, the operands, the output; of an op with two outputs then
-/// the second output and its gradient.
-template <class Op>
-inline constexpr int leaf_count = Op::arity + (Op::outputs == 2 ? 4 : 2);
+/// The leaves of a gradient, in order: the incoming gradient, the operands, the outputs, and of an op with several then
+/// the incoming gradients of the others.
+constexpr int leaf_count(int arity, int outputs) { return arity + 2 * outputs; }
+/// The leaf that is the incoming gradient of output k.
+constexpr int incoming_leaf(int arity, int outputs, int k) { return k == 0 ? 0 : arity + outputs + k; }
+/// The output that a leaf is, or is the incoming gradient of.
+constexpr int output_of_leaf(int arity, int outputs, int leaf) {
+  return leaf == 0 ? 0 : leaf <= arity + outputs ? leaf - arity - 1 : leaf - arity - outputs;
+}
+/// Of the incoming gradients the first that is read; the first of all where none is.
+constexpr int first_incoming(int arity, int outputs, std::uint32_t reads) {
+  for (int k = 0; k < outputs; ++k) {
+    const int leaf = incoming_leaf(arity, outputs, k);
+    if ((reads >> leaf & 1) != 0) return leaf;
+  }
+  return 0;
+}
 
 /// The lazy gradients of Op over its leaves, leaf(i) being the i-th.
 template <class Op, class F>
-constexpr auto gradients_over(F leaf, auto... attr) {
+constexpr auto gradients_over(F leaf, const auto&... attr) {
   constexpr int out = 1 + Op::arity;
-  return [&]<std::size_t... I>(std::index_sequence<I...>) {
-    if constexpr (Op::outputs == 2) {
-      return Op::gradient(two(leaf(At<0>()), leaf(At<out + 2>())), leaf(At<1 + I>())...,
-                          two(leaf(At<out>()), leaf(At<out + 1>())), attr...);
+  return [&]<std::size_t... I, std::size_t... K>(std::index_sequence<I...>, std::index_sequence<K...>) {
+    if constexpr (Op::outputs > 1) {
+      return Op::gradient(several(leaf(At<incoming_leaf(Op::arity, Op::outputs, K)>())...), leaf(At<1 + I>())...,
+                          several(leaf(At<out + K>())...), attr...);
     } else {
       return Op::gradient(leaf(At<0>()), leaf(At<1 + I>())..., leaf(At<out>()), attr...);
     }
   }
-  (std::make_index_sequence<Op::arity>());
+  (std::make_index_sequence<Op::arity>(), std::make_index_sequence<Op::outputs>());
 }
 
 /// What the gradient for input I reads; `reads == 0` and not `exists` means none.

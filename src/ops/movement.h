@@ -7,15 +7,6 @@
 
 namespace hyalite {
 
-template <class Op>
-struct ViewKernel : UnaryKernel<Op> {
-  static OutputSpec infer(const Call& c, const auto&... a) {
-    ViewSpec v;
-    Op::view(c.x(0), a..., v);
-    return {c.x(0).dtype(), v.shape};
-  }
-};
-
 /// The one attribute of several views.
 struct ShapeAttr {
   Ints shape;
@@ -26,10 +17,10 @@ struct ShapeAttr {
 inline constexpr DtypeSet movable = all_types | float8_types;
 
 /// The same elements in row-major order under another shape; one size may be -1. A view where the strides allow it.
-struct ReshapeBackward : ViewKernel<ReshapeBackward> {
+struct ReshapeBackward : UnaryKernel<ReshapeBackward> {
   static constexpr OpSchema schema{.name = "reshape", .types = movable, .kind = OpKind::view};
   using Attr = ShapeAttr;
-  static bool view(const TensorImpl& x, const Attr& a, ViewSpec& v) {
+  static bool view(const TensorImpl& x, const Attr& a, OutputSpec& v) {
     v.shape = target(x, a.shape);
     v.strides = row_major(v.shape);
     if (x.contiguous()) return true;
@@ -95,14 +86,14 @@ struct ReshapeBackward : ViewKernel<ReshapeBackward> {
 };
 
 /// The axes in another order: axis i of the result is axis axes[i] of x.
-struct PermuteDimsBackward : ViewKernel<PermuteDimsBackward> {
+struct PermuteDimsBackward : UnaryKernel<PermuteDimsBackward> {
   static constexpr OpSchema schema{.name = "permute_dims", .types = movable, .kind = OpKind::view};
   struct Attr {
     Ints axes;
     static constexpr std::array<std::string_view, 1> names{"axes"};
     static constexpr int required = 1;
   };
-  static bool view(const TensorImpl& x, const Attr& a, ViewSpec& v) {
+  static bool view(const TensorImpl& x, const Attr& a, OutputSpec& v) {
     const Dims axes = a.axes;
     std::uint64_t seen = 0;
     for (const std::int64_t axis : axes) {
@@ -130,14 +121,14 @@ struct PermuteDimsBackward : ViewKernel<PermuteDimsBackward> {
 };
 
 /// The elements start, start + step, ... of each axis, `sizes` of them; steps may be negative or 0 < |step|.
-struct SliceBackward : ViewKernel<SliceBackward> {
+struct SliceBackward : UnaryKernel<SliceBackward> {
   static constexpr OpSchema schema{.name = "slice", .types = movable, .kind = OpKind::view, .internal = true};
   struct Attr {
     Ints starts, steps, sizes;
     static constexpr std::array<std::string_view, 3> names{"starts", "steps", "sizes"};
     static constexpr int required = 3;
   };
-  static bool view(const TensorImpl& x, const Attr& a, ViewSpec& v) {
+  static bool view(const TensorImpl& x, const Attr& a, OutputSpec& v) {
     const Dims strides = x.strides();
     for (std::size_t i = 0; i < strides.size(); ++i) {
       v.shape.push_back(a.sizes[i]);
@@ -201,10 +192,10 @@ struct WriteViewBackward : BinaryKernel<WriteViewBackward> {
 };
 
 /// x seen under a larger shape: axes of size 1, and new ones in front, repeat with stride 0.
-struct BroadcastToBackward : ViewKernel<BroadcastToBackward> {
+struct BroadcastToBackward : UnaryKernel<BroadcastToBackward> {
   static constexpr OpSchema schema{.name = "broadcast_to", .types = movable, .kind = OpKind::view};
   using Attr = ShapeAttr;
-  static bool view(const TensorImpl& x, const Attr& a, ViewSpec& v) {
+  static bool view(const TensorImpl& x, const Attr& a, OutputSpec& v) {
     v.shape = DimList(Dims(a.shape));
     const int extra = v.shape.size() - x.ndim();
     bool fits = extra >= 0;
@@ -229,13 +220,13 @@ struct BroadcastToBackward : ViewKernel<BroadcastToBackward> {
 };
 
 /// Without the named axes (None: every axis) of size 1.
-struct SqueezeBackward : ViewKernel<SqueezeBackward> {
+struct SqueezeBackward : UnaryKernel<SqueezeBackward> {
   static constexpr OpSchema schema{.name = "squeeze", .types = movable, .kind = OpKind::view};
   struct Attr {
     std::optional<Ints> axis;
     static constexpr std::array<std::string_view, 1> names{"axis"};
   };
-  static bool view(const TensorImpl& x, const Attr& attr, ViewSpec& v) {
+  static bool view(const TensorImpl& x, const Attr& attr, OutputSpec& v) {
     std::uint64_t drop = 0;
     if (!attr.axis) {
       for (int i = 0; i < x.ndim(); ++i) drop |= std::uint64_t{x.shape()[i] == 1} << i;
@@ -263,14 +254,14 @@ struct SqueezeBackward : ViewKernel<SqueezeBackward> {
 };
 
 /// With new axes of size 1 at the named places of the result.
-struct ExpandDimsBackward : ViewKernel<ExpandDimsBackward> {
+struct ExpandDimsBackward : UnaryKernel<ExpandDimsBackward> {
   static constexpr OpSchema schema{.name = "expand_dims", .types = movable, .kind = OpKind::view};
   struct Attr {
     Ints axis;
     static constexpr std::array<std::string_view, 1> names{"axis"};
     static constexpr int required = 1;
   };
-  static bool view(const TensorImpl& x, const Attr& attr, ViewSpec& v) {
+  static bool view(const TensorImpl& x, const Attr& attr, OutputSpec& v) {
     const Dims axes = attr.axis;
     const int n = x.ndim() + static_cast<int>(axes.size());
     if (n > max_rank)
@@ -296,12 +287,12 @@ struct ExpandDimsBackward : ViewKernel<ExpandDimsBackward> {
 };
 
 /// The real part: a view of complex tensors, real ones unchanged.
-struct RealBackward : ViewKernel<RealBackward> {
+struct RealBackward : UnaryKernel<RealBackward> {
   static constexpr OpSchema schema{
-      .name = "real", .types = numeric, .result = Result::real_part, .identity_on_reals = true, .kind = OpKind::view};
-  static bool view(const TensorImpl& x, ViewSpec& v) { return part(x, 0, v); }
+      .name = "real", .types = numeric, .results = {Result::real_part}, .identity_on_reals = true, .kind = OpKind::view};
+  static bool view(const TensorImpl& x, OutputSpec& v) { return part(x, 0, v); }
   /// Component i of each element, in elements of the real type.
-  static bool part(const TensorImpl& x, int i, ViewSpec& v) {
+  static bool part(const TensorImpl& x, int i, OutputSpec& v) {
     const int scale = is_complex(x.dtype()) ? 2 : 1;
     v.shape = DimList(x.shape());
     v.strides = DimList(x.strides());
@@ -309,18 +300,16 @@ struct RealBackward : ViewKernel<RealBackward> {
     v.offset = i;
     return true;
   }
-  static OutputSpec infer(const Call& c) { return {real_part(c.x(0).dtype()), DimList(c.x(0).shape())}; }
   static auto gradient(auto g, auto x, auto) {
     return grads([=] { return gradient_as(g, x.dtype()); });
   }
 };
 
 /// The imaginary part, a view. Real types have none: TypeError.
-struct ImagBackward : ViewKernel<ImagBackward> {
+struct ImagBackward : UnaryKernel<ImagBackward> {
   static constexpr OpSchema schema{
-      .name = "imag", .types = complex_types, .result = Result::real_part, .kind = OpKind::view};
-  static bool view(const TensorImpl& x, ViewSpec& v) { return RealBackward::part(x, 1, v); }
-  static OutputSpec infer(const Call& c) { return {real_part(c.x(0).dtype()), DimList(c.x(0).shape())}; }
+      .name = "imag", .types = complex_types, .results = {Result::real_part}, .kind = OpKind::view};
+  static bool view(const TensorImpl& x, OutputSpec& v) { return RealBackward::part(x, 1, v); }
   static auto gradient(auto g, auto x, auto) {
     return grads([=] { return settled(astype(g, x.dtype()) * imaginary_unit(x.dtype()), g); });
   }
@@ -329,7 +318,7 @@ struct ImagBackward : ViewKernel<ImagBackward> {
 /// x in another dtype, rounded once, as new memory; check=True raises naming the first element that does not survive.
 struct AstypeBackward : UnaryKernel<AstypeBackward> {
   static constexpr OpSchema schema{
-      .name = "astype", .types = movable, .kind = OpKind::primitive, .numpy = "-", .linear = true};
+      .name = "astype", .types = movable, .kind = OpKind::primitive, .keeps_layout = true, .numpy = "-", .linear = true};
   struct Attr {
     Dtype dtype = Dtype::boolean;
     bool check = false;
@@ -355,7 +344,6 @@ struct ContiguousBackward : UnaryKernel<ContiguousBackward> {
   static constexpr OpSchema schema{.name = "contiguous",
                                    .types = movable,
                                    .kind = OpKind::primitive,
-                                   .row_major = true,
                                    .numpy = "-",
                                    .linear = true};
   static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }

@@ -27,6 +27,8 @@ inline constexpr DtypeSet numeric = real_types | complex_types;
 inline constexpr DtypeSet all_types = boolean_types | numeric;
 inline constexpr DtypeSet float8_types = bit(Dtype::float8_e4m3fn) | bit(Dtype::float8_e5m2);
 
+inline constexpr int most_outputs = 4;
+
 /// The dtype of an output, from that of the inputs.
 enum class Result : std::uint8_t { same, boolean, real_part, index };
 
@@ -92,7 +94,7 @@ enum class Slot : std::uint8_t {
 struct OpSchema {
   std::string_view name;
   DtypeSet types = numeric;
-  Result result = Result::same;
+  std::array<Result, most_outputs> results{};  ///< by output
   Amp amp = Amp::keep;
   double ulp = 0;  ///< largest error in units in the last place (float32, float64); 0: correctly rounded or exact
   /// The same of its first and second derivatives, for an incoming gradient of 1; where a derivative is a sum that
@@ -111,7 +113,7 @@ struct OpSchema {
   OpKind kind = OpKind::elementwise;
   std::array<std::uint32_t, 2>
       saves{};             ///< by operand: leaves (mark.h) its gradient reads, if the op is not elementwise
-  bool row_major = false;  ///< a copy that is always in row-major order
+  bool keeps_layout = false;  ///< the result lies as the operand does where that is dense; elementwise ones do
   bool variadic = false;   ///< the operand is a list of tensors
   bool deterministic = true;
   bool internal = false;        ///< not part of the public namespace
@@ -120,6 +122,15 @@ struct OpSchema {
   const char* file = __builtin_FILE();
   int line = __builtin_LINE();
 
+  /// Of output k, where it follows from the dtype that the op computes in.
+  constexpr Dtype result_dtype(Dtype computed, int k = 0) const {
+    const Result rule = results[static_cast<std::size_t>(k)];
+    return rule == Result::boolean     ? Dtype::boolean
+           : rule == Result::real_part ? real_part(computed)
+           : rule == Result::index     ? Dtype::int64
+                                       : computed;
+  }
+  constexpr bool follows_layout() const { return keeps_layout || kind == OpKind::elementwise; }
   constexpr bool is_linear() const { return linear || kind == OpKind::view; }
   constexpr bool has(Role role) const { return roles[0] == role || roles[1] == role || roles[2] == role; }
   constexpr bool is_condition(std::size_t operand) const { return operand == 0 && roles[0] == Role::condition; }
@@ -170,19 +181,23 @@ constexpr auto grads(G... g) {
   return std::tuple<G...>(g...);
 }
 
-/// Two results of one op, also two incoming gradients.
-template <class T>
-struct Two {
-  T first, second;
+/// The results of an op with more than one, in their order; also its incoming gradients. `at<1>(g)` is the second.
+template <class... T>
+struct Several {
+  std::tuple<T...> of;
 };
-template <class T>
-constexpr Two<T> two(T first, T second) {
-  return {first, second};
+template <class... T>
+constexpr Several<T...> several(T... results) {
+  return {{results...}};
+}
+template <int k, class... T>
+constexpr auto at(const Several<T...>& s) {
+  return std::get<k>(s.of);
 }
 template <class T>
-inline constexpr bool is_two = false;
-template <class T>
-inline constexpr bool is_two<Two<T>> = true;
+inline constexpr bool is_several = false;
+template <class... T>
+inline constexpr bool is_several<Several<T...>> = true;
 
 /// A constant in a formula: converted once to the type it meets. A bare float or double does not compile there.
 struct Constant {

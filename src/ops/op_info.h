@@ -24,10 +24,22 @@ struct Operand {
   alignas(16) std::array<std::byte, 16> bytes;  // of the scalar in `dtype`
 };
 
-/// What an op's result will be.
+/// What an output will be, before there is any memory for it.
 struct OutputSpec {
   Dtype dtype = Dtype::float32;
   DimList shape;
+  DimList strides;          ///< in elements; the guard makes those of ops that say none
+  std::int64_t offset = 0;  ///< of a view, from its operand's first element, in elements of its own dtype
+};
+
+/// The results of a call, as many as the op has: fresh tensors, or for an in-place op the target.
+struct Outputs {
+  std::array<TensorRef, most_outputs> of;
+  Outputs() = default;
+  [[gnu::always_inline]] explicit Outputs(TensorRef only) { of[0] = std::move(only); }
+  TensorRef& operator[](std::size_t k) { return of[k]; }
+  const TensorRef& operator[](std::size_t k) const { return of[k]; }
+  std::span<const TensorRef> first(int n) const { return {of.data(), static_cast<std::size_t>(n)}; }
 };
 
 struct OpInfo;
@@ -42,12 +54,6 @@ struct Call {
   const A& attributes() const {
     return attrs->as<A>();
   }
-};
-
-/// How a view lies in the storage of its source, in elements.
-struct ViewSpec {
-  DimList shape, strides;
-  std::int64_t offset = 0;
 };
 
 inline constexpr int most_operands = 3;  ///< of an op with a fixed number
@@ -77,10 +83,11 @@ struct OpInfo {
   AttrRef defaults;  ///< null for an op without attributes
   std::array<GradientReads, most_operands> reads{};
 
-  /// Result dtype and shape; throws on operands that do not fit. Null for elementwise ops, which broadcast.
-  OutputSpec (*infer)(const Call&) = nullptr;
+  /// Dtype and shape of each output; throws on operands that do not fit. Null for elementwise ops, which broadcast, and
+  /// for views.
+  void (*infer)(const Call&, OutputSpec* outputs) = nullptr;
   /// The view, for ops that only look at their operand in another way; false where the strides do not allow one.
-  bool (*view)(const Call&, ViewSpec&) = nullptr;
+  bool (*view)(const Call&, OutputSpec&) = nullptr;
   /// The result by other ops, for ops without a kernel of their own.
   Tensor (*compose)(const Call&) = nullptr;
   /// The gradient for operand i as recorded ops.

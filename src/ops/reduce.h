@@ -106,7 +106,7 @@ template <class Op>
 struct ReductionKernel : UnaryKernel<Op> {
   using Attr = ReductionAttr;
   static OutputSpec infer(const Call& c, const Attr& a) {
-    const Dtype out = Op::schema.result == Result::boolean ? Dtype::boolean : c.x(0).dtype();
+    const Dtype out = Op::schema.result_dtype(c.x(0).dtype());
     const std::uint64_t mask = reduction::axes_mask(a.axis, c.x(0).ndim(), Op::schema.name);
     return {out, reduction::reduced_shape(c.x(0).shape(), mask, a.keepdims)};
   }
@@ -239,13 +239,13 @@ struct TestKernel : ReductionKernel<Op> {
 /// Whether any element over the axes (None: all) is nonzero; NaN counts as nonzero.
 struct AnyBackward : TestKernel<AnyBackward> {
   static constexpr OpSchema schema{
-      .name = "any", .types = all_types, .result = Result::boolean, .kind = OpKind::primitive};
+      .name = "any", .types = all_types, .results = {Result::boolean}, .kind = OpKind::primitive};
 };
 
 /// Whether all elements over the axes (None: all) are nonzero; NaN counts as nonzero.
 struct AllBackward : TestKernel<AllBackward> {
   static constexpr OpSchema schema{
-      .name = "all", .types = all_types, .result = Result::boolean, .kind = OpKind::primitive};
+      .name = "all", .types = all_types, .results = {Result::boolean}, .kind = OpKind::primitive};
 };
 
 /// The place of an element along one axis.
@@ -256,7 +256,7 @@ struct PlaceKernel : UnaryKernel<Op> {
     const int ndim = c.x(0).ndim();
     const std::uint64_t mask = a.axis ? std::uint64_t{1} << normalize_axis(*a.axis, ndim, Op::schema.name.data())
                                       : reduction::axes_mask({}, ndim, Op::schema.name);
-    return {Dtype::int64, reduction::reduced_shape(c.x(0).shape(), mask, a.keepdims)};
+    return {Op::schema.result_dtype(c.x(0).dtype()), reduction::reduced_shape(c.x(0).shape(), mask, a.keepdims)};
   }
   static auto gradient(auto, auto, auto, const auto&) { return grads(none); }
 };
@@ -264,13 +264,13 @@ struct PlaceKernel : UnaryKernel<Op> {
 /// Index of the first largest element along one axis, or in row-major order for None; the first NaN if there is one.
 struct ArgmaxBackward : PlaceKernel<ArgmaxBackward> {
   static constexpr OpSchema schema{
-      .name = "argmax", .types = boolean_types | real_types, .result = Result::index, .kind = OpKind::primitive};
+      .name = "argmax", .types = boolean_types | real_types, .results = {Result::index}, .kind = OpKind::primitive};
 };
 
 /// Index of the first smallest element along one axis, or in row-major order for None; the first NaN if there is one.
 struct ArgminBackward : PlaceKernel<ArgminBackward> {
   static constexpr OpSchema schema{
-      .name = "argmin", .types = boolean_types | real_types, .result = Result::index, .kind = OpKind::primitive};
+      .name = "argmin", .types = boolean_types | real_types, .results = {Result::index}, .kind = OpKind::primitive};
 };
 
 using Reductions = OpList<SumBackward, ProdBackward, OthersBackward, MeanBackward, MaxBackward, MinBackward,

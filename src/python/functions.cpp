@@ -223,11 +223,7 @@ Operands strict_operands(const OpInfo& op, const Arguments& args) {
 std::span<const Operand> as_span(const Operands& o) { return {o.data(), o.size()}; }
 
 PyObject* wrapped(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs) {
-  if (op.outputs == 2) {
-    auto [q, r] = apply_two(op, in, attrs);
-    const Owned a(check(wrap(std::move(q)))), b(check(wrap(std::move(r))));
-    return PyTuple_Pack(2, a.get(), b.get());
-  }
+  if (op.outputs > 1) return wrap_all(apply_all(op, in, attrs).first(op.outputs));
   return wrap(apply(op, in, attrs));
 }
 
@@ -371,7 +367,7 @@ std::string doc_text(const OpInfo& op) {
   s += ".\n";
   if (op.schema.kind == OpKind::elementwise) {
     s += "Shapes: operands broadcast; the result has the broadcast shape";
-    s += op.schema.result == Result::boolean ? ", dtype bool.\n" : ".\n";
+    s += op.schema.results[0] == Result::boolean ? ", dtype bool.\n" : ".\n";
     s += op.schema.ulp == 0
              ? "Accuracy: exact or correctly rounded.\n"
              : "Accuracy: " + detail::field_text(op.schema.ulp) + " ULP for float32 and float64 (SLEEF 3.5.1).\n";

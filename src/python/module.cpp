@@ -349,7 +349,7 @@ void bind_facts(nb::module_& m) {
     d["gradient_ulp"] = nb::make_tuple(o.schema.gradient_ulp[0], o.schema.gradient_ulp[1]);
     d["numpy"] = std::string(o.schema.numpy);
     d["condition"] = o.schema.is_condition(0);
-    d["result"] = static_cast<int>(o.schema.result);
+    d["result"] = static_cast<int>(o.schema.results[0]);
     d["integers_to_default"] = o.schema.integers != Integers::native;
     d["has_gradient"] = o.has_gradient;
     // How forward mode passes it; "transpose" is what an op gets that says nothing.

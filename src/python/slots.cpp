@@ -83,13 +83,12 @@ std::string door_of(const OpInfo& op, PyObject* x, TensorImpl* target) {
 template <class R>
 [[gnu::always_inline]] inline PyObject* wrap_result(R rec, const OpInfo& op, std::span<const Operand> in,
                                                     TensorImpl* target) {
-  if (op.outputs == 2) {
-    auto [q, r] = apply_two(op, in);
+  if (op.outputs > 1) {
+    Outputs results = apply_all(op, in);
     if constexpr (R::on) rec.r.begin(Phase::result, Who::binding, Who::user, StepKind::result);
-    const Owned a(check(wrap(std::move(q)))), b(check(wrap(std::move(r))));
-    PyObject* pair = PyTuple_Pack(2, a.get(), b.get());
+    PyObject* tuple = wrap_all(results.first(op.outputs));
     if constexpr (R::on) tell_result(rec.r);
-    return pair;
+    return tuple;
   }
   if constexpr (R::on) {
     TensorRef result = apply(op, in, nullptr, target);

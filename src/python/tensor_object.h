@@ -4,6 +4,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <span>
+
 #include "tensor/tensor_impl.h"
 
 namespace hyalite::python {
@@ -22,6 +24,9 @@ inline TensorImpl* impl_of(PyObject* o) { return reinterpret_cast<TensorObject*>
 
 /// The Python object of `t`: the one it already has, or a new one. New reference; null with an exception set.
 PyObject* wrap(TensorRef t) noexcept;
+
+/// The objects of several results, as a tuple.
+PyObject* wrap_all(std::span<const TensorRef> results) noexcept;
 
 /// Sets the Python exception for the C++ one being handled; call in a catch block. Returns null.
 PyObject* raise_current() noexcept;

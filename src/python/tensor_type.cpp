@@ -148,6 +148,16 @@ PyObject* wrap(TensorRef t) noexcept {
   return reinterpret_cast<PyObject*>(o);
 }
 
+PyObject* wrap_all(std::span<const TensorRef> results) noexcept {
+  Owned tuple(PyTuple_New(static_cast<Py_ssize_t>(results.size())));
+  for (std::size_t k = 0; tuple && k < results.size(); ++k) {
+    PyObject* one = wrap(results[k]);
+    if (one == nullptr) return nullptr;
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(k), one);
+  }
+  return tuple.leak();
+}
+
 PyObject* wrap_as(TensorRef t, PyTypeObject* type) noexcept {
   return type == tensor_type ? wrap(std::move(t)) : allocate_as(std::move(t), type);
 }

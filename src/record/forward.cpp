@@ -120,7 +120,7 @@ Tensor through_plane(const Tensor& one, const Tensor& imaginary, const Tensor& t
 std::vector<Tensor> OpNode::forward_elementwise(std::span<const Tensor> tangents, bool create_graph,
                                                 const Histories* histories) {
   const bool reals = !is_complex(computed_);
-  const bool real_result = reals || op_->schema.result == Result::real_part;
+  const bool real_result = reals || op_->schema.results[0] == Result::real_part;
   const Dtype out = reals || !real_result ? computed_ : real_part(computed_);
   std::vector<Tensor> result(static_cast<std::size_t>(op_->outputs));
   for (std::size_t i = 0; i < tangents.size(); ++i) {
@@ -174,8 +174,9 @@ std::vector<Tensor> OpNode::forward_with(std::span<const Tensor> tangents, bool 
     return result;
   }
   if (!op_->schema.is_linear()) {
-    const TensorRef form = TensorRef::share(kept_->saved[1 + op_->arity].tensor.get());
-    return transposed(*this, {&form, 1}, tangents, create_graph);
+    std::vector<TensorRef> forms;
+    for (int k = 0; k < op_->outputs; ++k) forms.push_back(kept_->saved[1 + op_->arity + k].tensor);
+    return transposed(*this, forms, tangents, create_graph);
   }
   std::vector<Tensor> in(tangents.begin(), tangents.end());
   std::vector<Operand> operands;
@@ -185,7 +186,10 @@ std::vector<Tensor> OpNode::forward_with(std::span<const Tensor> tangents, bool 
     if (!in[i]) in[i] = is_differentiable(form.dtype()) ? zeros_of(form) : all[1 + i];
     operands.push_back(tensor_operand(in[i].impl()));
   }
-  return {Tensor::adopt(apply(*op_, operands, attrs_.get()).leak())};
+  Outputs o = apply_all(*op_, operands, attrs_.get());
+  std::vector<Tensor> result;
+  for (int k = 0; k < op_->outputs; ++k) result.push_back(Tensor::adopt(o[static_cast<std::size_t>(k)].leak()));
+  return result;
 }
 
 std::vector<Tensor> ViewWriteNode::forward(std::span<const Tensor> tangents, bool create_graph) {

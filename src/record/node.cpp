@@ -171,14 +171,15 @@ Ref<OpNode> OpNode::make(const Call& c, std::span<const TensorRef> outputs, Dtyp
       Storage& storage = *outputs[k]->storage();
       const bool writes = &storage == writing.memory;
       if (writes && storage.exposed()) {
-        n->kept().saved[leaf] = {TensorImpl::empty(outputs[k]->dtype(), shape), 0, Saved::How::copy};
+        const Backend& b = for_device(context(), outputs[k]->device());
+        n->kept().saved[leaf] = {b.empty(outputs[k]->dtype(), shape), 0, Saved::How::copy};
       } else {
         // A write counts once more before anybody can read it.
         n->kept().saved[leaf] = {detached(*outputs[k]), storage.version() + writes, Saved::How::alias};
         storage.mark_saved();
       }
-    } else if (c.op.needs_shapes && k == 0) {
-      n->kept().saved[leaf] = {shape_of(*outputs[0]), 0, Saved::How::shape};
+    } else if (c.op.needs_shapes) {
+      n->kept().saved[leaf] = {shape_of(*outputs[k]), 0, Saved::How::shape};
     }
   }
   return node;
@@ -273,7 +274,7 @@ Tensor OpNode::unpack(int leaf, bool create_graph, const Histories* histories) {
 std::vector<Tensor> OpNode::leaves(std::span<const Tensor> grads, std::uint32_t reads, bool create_graph,
                                    const Histories* histories) {
   const int n = op_->arity;
-  std::vector<Tensor> all(static_cast<std::size_t>(n + (op_->outputs == 2 ? 4 : 2)));
+  std::vector<Tensor> all(static_cast<std::size_t>(leaf_count(n, op_->outputs)));
   for (int i = 1; i < n + 1 + op_->outputs; ++i) {
     Tensor& leaf = all[static_cast<std::size_t>(i)];
     if (kept_ == nullptr) continue;
@@ -289,16 +290,16 @@ std::vector<Tensor> OpNode::leaves(std::span<const Tensor> grads, std::uint32_t 
   if (op_->elementwise >= 0 && op_->outputs == 1 && (reads >> out & 1) != 0 && !all[static_cast<std::size_t>(out)]) {
     all[static_cast<std::size_t>(out)] = result_again(create_graph, histories);
   }
-  auto incoming = [&](int k, std::size_t leaf) {
-    if (grads[static_cast<std::size_t>(k)]) {
-      all[leaf] = grads[static_cast<std::size_t>(k)];
-    } else if ((reads >> leaf & 1) != 0) {
-      const TensorImpl& other = *(grads[0] ? grads[0] : grads[1]).impl();
-      all[leaf] = nothings(to_vector(other.shape()), other.dtype(), other.device());
-    }
-  };
-  incoming(0, 0);
-  if (op_->outputs == 2) incoming(1, all.size() - 1);
+  for (int k = 0; k < op_->outputs; ++k) {
+    const auto leaf = static_cast<std::size_t>(incoming_leaf(n, op_->outputs, k));
+    all[leaf] = grads[static_cast<std::size_t>(k)];
+    if (all[leaf] || (reads >> leaf & 1) == 0) continue;
+    // Nobody asked for this output's gradient.
+    const Tensor& form = all[static_cast<std::size_t>(out + k)];
+    const Tensor& other = *std::ranges::find_if(grads, [](const Tensor& g) { return static_cast<bool>(g); });
+    const Tensor& like = form ? form : other;
+    all[leaf] = nothings(to_vector(like.shape()), like.dtype(), other.device());
+  }
   return all;
 }
 
@@ -344,7 +345,7 @@ Tensor OpNode::gradient_of(int index, std::span<const Tensor> grads, bool create
   if (r.passes_g) {
     result = all[0];
   } else if (fusible && r.reads != 0) {
-    const Tensor& g = (r.reads & 1) != 0 ? all[0] : all[all.size() - 1];
+    const Tensor& g = all[static_cast<std::size_t>(first_incoming(op_->arity, op_->outputs, r.reads))];
     const bool from_nothings = has_nothings(g), any = from_nothings || r.makes_nothing;
     result =
         for_device(context(), g.device()).gradient({*op_, index, all, attrs_.get(), computed_, from_nothings, any});

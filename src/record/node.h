@@ -120,7 +120,7 @@ Shape inverse(const Shape& order);
 /// The node of an op of the list: op, kernel and node share one name, AddBackward.
 class OpNode final : public Node {
  public:
-  static constexpr int most_leaves = 1 + most_operands + 2;
+  static constexpr int most_leaves = 1 + most_operands + most_outputs;  ///< that can be saved
   /// Records a call; `outputs` are its results, or the target that it will write.
   static Ref<OpNode> make(const Call& call, std::span<const TensorRef> outputs, Dtype computed, Writing writing = {});
 

@@ -20,6 +20,13 @@ using Dims = std::span<const std::int64_t>;
 class DimList {
  public:
   DimList() = default;
+  // Only as much as is in use.
+  DimList(const DimList& d) : n_(d.n_) { std::copy(d.begin(), d.end(), v_.begin()); }
+  DimList& operator=(const DimList& d) {
+    n_ = d.n_;
+    std::copy(d.begin(), d.end(), v_.begin());
+    return *this;
+  }
   DimList(Dims d) : n_(checked_rank(d.size())) { std::copy(d.begin(), d.end(), v_.begin()); }
   DimList(std::initializer_list<std::int64_t> d) : DimList(Dims(d.begin(), d.size())) {}
   DimList(int n, std::int64_t fill) : n_(checked_rank(static_cast<std::size_t>(n))) {

@@ -71,12 +71,37 @@ std::string other_way(const OpInfo& op, Dtype t) {
                   {{"op", std::string(op.name())}});
 }
 
+/// Strides of a fresh output: row-major, unless every operand that fills the shape lies alike in another dense order;
+/// then that order.
+DimList layout_of(const Call& c, Dims shape) {
+  const TensorImpl* model = nullptr;
+  for (const Operand& o : c.in) {
+    if (o.tensor == nullptr || !same_dims(o.tensor->shape(), shape)) continue;
+    if (model != nullptr && !same_dims(model->strides(), o.tensor->strides())) return row_major(shape);
+    model = o.tensor;
+  }
+  if (model == nullptr || model->contiguous() || model->numel() == 0) return row_major(shape);
+  std::array<int, max_rank> order;
+  const int n = model->ndim();
+  for (int i = 0; i < n; ++i) order[i] = i;
+  const Dims strides = model->strides();
+  std::stable_sort(order.begin(), order.begin() + n, [&](int a, int b) { return strides[a] > strides[b]; });
+  DimList fresh(n, 0);
+  std::int64_t step = 1;
+  for (int i = n - 1; i >= 0; --i) {
+    if (shape[order[i]] != 1 && strides[order[i]] != step) return row_major(shape);
+    fresh[order[i]] = step;
+    step *= shape[order[i]];
+  }
+  return fresh;
+}
+
 /// The hub a comparison of unequal dtypes widens to.
 bool comparable(Dtype t) { return !is_complex(t); }
 
 }  // namespace
 
-void SchemaGuard::check_elementwise(Validated& v) {
+void SchemaGuard::check_elementwise(Validated& v, bool in_place) {
   const Call& c = v.call_;
   const OpSchema& schema = c.op.schema;
   const std::size_t n = c.in.size(), first = schema.is_condition(0) ? 1 : 0;
@@ -110,19 +135,20 @@ void SchemaGuard::check_elementwise(Validated& v) {
   if (!contains(schema.types, dtype)) throw_unsupported_dtype(c.op, dtype);
   v.device_ = lead->device();
   v.dtype_ = dtype;
-  v.out_dtype_ = result_dtype(schema, dtype);
+  v.out_dtype_ = schema.result_dtype(dtype);
   if (same) {
     v.like_ = lead;
     return;
   }
-  DimList shape(lead->shape());
+  DimList& shape = v.out_[0].shape;
+  shape = DimList(lead->shape());
   for (const Operand& o : c.in) {
     if (o.tensor != nullptr && o.tensor != lead && !broadcast_into(shape, o.tensor->shape())) {
       throw_shapes(c.op, lead->shape(), o.tensor->shape());
     }
   }
-  v.shape_ = shape;
-  checked_numel(shape, itemsize(v.out_dtype_));
+  for (int k = 0; k < c.op.outputs; ++k) checked_numel(shape, itemsize(v.out_dtype(k)));
+  if (!in_place) v.out_[0].strides = layout_of(c, shape);
 }
 
 void SchemaGuard::check_other(Validated& v) {
@@ -151,10 +177,18 @@ void SchemaGuard::check_other(Validated& v) {
   if (!contains(schema.types, lead.dtype())) throw_unsupported_dtype(c.op, lead.dtype());
   v.device_ = lead.device();
   v.dtype_ = lead.dtype();
-  const OutputSpec out = c.op.infer(c);
-  v.out_dtype_ = out.dtype;
-  v.shape_ = out.shape;
-  checked_numel(v.shape_, itemsize(v.out_dtype_));
+  if (schema.kind == OpKind::view) {
+    v.out_dtype_ = schema.result_dtype(v.dtype_);
+    v.viewable_ = c.op.view(c, v.out_[0]);
+    return;
+  }
+  c.op.infer(c, v.out_.data());
+  v.out_dtype_ = v.out_[0].dtype;
+  for (int k = 0; k < c.op.outputs; ++k) {
+    OutputSpec& o = v.out_[static_cast<std::size_t>(k)];
+    checked_numel(o.shape, itemsize(o.dtype));
+    if (schema.kind == OpKind::primitive) o.strides = schema.keeps_layout ? layout_of(c, o.shape) : row_major(o.shape);
+  }
 }
 
 void SchemaGuard::check_determinism(const Validated& v) {

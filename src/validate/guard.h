@@ -13,10 +13,18 @@ class Validated {
   const Call& call() const { return call_; }
   Device device() const { return device_; }
   Dtype dtype() const { return dtype_; }          ///< the kernel computes in
-  Dtype out_dtype() const { return out_dtype_; }  ///< of the first output
-  /// The operand whose shape and strides the output takes over; null where the shape had to be made.
+  /// Of output k; so the others. All outputs of an elementwise op have one shape.
+  Dtype out_dtype(int k = 0) const {
+    return k == 0 ? out_dtype_ : is_elementwise() ? call_.op.schema.result_dtype(dtype_, k) : spec(k).dtype;
+  }
+  Dims shape(int k = 0) const { return like_ != nullptr ? like_->shape() : Dims(spec(k).shape); }
+  /// In elements. Not known of an in-place op, whose output is there, nor of a composite, whose ops make theirs.
+  Dims strides(int k = 0) const { return like_ != nullptr ? like_->strides() : Dims(spec(k).strides); }
+  /// The operand whose shape and strides the outputs take over; null where they had to be made.
   const TensorImpl* like() const { return like_; }
-  Dims shape() const { return like_ != nullptr ? like_->shape() : Dims(shape_); }
+  /// Of a view: where it begins, and whether the operand's strides allow it.
+  std::int64_t offset() const { return out_[0].offset; }
+  bool viewable() const { return viewable_; }
   bool mixed() const { return mixed_; }               ///< a comparison of unequal dtypes
   int real_operand() const { return real_operand_; }  ///< the one that is real beside a complex one; -1: none
 
@@ -28,8 +36,12 @@ class Validated {
   Dtype dtype_ = Dtype::float32, out_dtype_ = Dtype::float32;
   const TensorImpl* like_ = nullptr;
   bool mixed_ = false;
+  bool viewable_ = true;
   int real_operand_ = -1;
-  DimList shape_;
+  std::array<OutputSpec, most_outputs> out_;
+
+  bool is_elementwise() const { return call_.op.elementwise >= 0; }
+  const OutputSpec& spec(int k) const { return out_[is_elementwise() ? 0 : static_cast<std::size_t>(k)]; }
 };
 
 class SchemaGuard {
@@ -43,7 +55,7 @@ class SchemaGuard {
     if (alike(v)) {
       // Nothing to look for: one dtype, device and shape.
     } else if (call.op.elementwise >= 0) {
-      check_elementwise(v);
+      check_elementwise(v, target != nullptr);
     } else {
       check_other(v);
     }
@@ -66,16 +78,11 @@ class SchemaGuard {
     if (a->device() != b->device() || !same_shape(*a, *b) || !contains(c.op.schema.types, a->dtype())) return false;
     v.device_ = a->device();
     v.dtype_ = a->dtype();
-    v.out_dtype_ = result_dtype(c.op.schema, a->dtype());
+    v.out_dtype_ = c.op.schema.result_dtype(a->dtype());
     v.like_ = a;
     return true;
   }
-  static Dtype result_dtype(const OpSchema& schema, Dtype dtype) {
-    return schema.result == Result::boolean     ? Dtype::boolean
-           : schema.result == Result::real_part ? real_part(dtype)
-                                                : dtype;
-  }
-  static void check_elementwise(Validated& v);
+  static void check_elementwise(Validated& v, bool in_place);
   static void check_other(Validated& v);
   static void check_determinism(const Validated& v);
   static void check_target(const Validated& v, const TensorImpl& target);

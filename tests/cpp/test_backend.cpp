@@ -69,10 +69,10 @@ TEST(Backend, AnAbsentEntryLeavesTheTargetAsItWas) {
 
 TEST(Backend, CopiesFillsAndAllocatesWithoutARecord) {
   Backend& b = cpu::backend();
-  const TensorRef t = b.allocate(Dtype::float64, DimList{2, 3});
+  const TensorRef t = b.empty(Dtype::float64, DimList{2, 3});
   const double one = 1.5;
   b.fill(*t, reinterpret_cast<const std::byte*>(&one));
-  const TensorRef copy = b.allocate(Dtype::float32, DimList{2, 3});
+  const TensorRef copy = b.empty(Dtype::float32, DimList{2, 3});
   b.copy(*t, *copy);
   b.synchronise();
   for (int i = 0; i < 6; ++i) EXPECT_EQ(reinterpret_cast<const float*>(copy->data())[i], 1.5f);

@@ -426,13 +426,12 @@ class OpenclKernels : public testing::TestWithParam<Dtype> {
     for (int i = 0; i < op.arity; ++i) in.push_back(&leaves[1 + i]);
     for (int k = 0; k < op.outputs; ++k) out.push_back(&leaves[1 + op.arity + k]);
     on_cpu(cpu::kernels().forward[op.index][kernel_dtype()], in, out, op.attributes);
-    if (op.outputs == 2) leaves.push_back(inputs.column(result, 1));
+    for (int k = 1; k < op.outputs; ++k) leaves.push_back(inputs.column(result, 1));
     return leaves;
   }
 
   Dtype result_dtype(const Op& op) const {
-    if (op.schema.result == Result::boolean) return Dtype::boolean;
-    return op.schema.result == Result::real_part ? real_part(dtype_) : dtype_;
+    return op.schema.result_dtype(dtype_);
   }
   int kernel_dtype() const { return static_cast<int>(computed_in(dtype_)); }
 

@@ -39,19 +39,18 @@ Dtype operand_dtype(const Shape& op, int i, Dtype t) {
   return op.schema.is_condition(static_cast<std::size_t>(i)) ? Dtype::boolean : t;
 }
 
-Dtype result_dtype(const Shape& op, Dtype t) {
-  if (op.schema.result == Result::boolean) return Dtype::boolean;
-  return op.schema.result == Result::real_part ? real_part(t) : t;
+
+/// "out", or of several "out1", "out2"...
+std::string result_name(const Shape& op, const char* stem, int k) {
+  return op.outputs == 1 ? stem : stem + std::to_string(k + 1);
 }
 
 /// Name and dtype of leaf i of a gradient (mark.h).
 std::pair<std::string, Dtype> gradient_leaf(const Shape& op, int i, Dtype dtype) {
-  const bool pair = op.outputs == 2;
-  const Dtype out = result_dtype(op, dtype);
-  if (i == 0) return {pair ? "g1" : "g", out};
-  if (i <= op.arity) return {operand_name(op, i - 1), operand_dtype(op, i - 1, dtype)};
-  if (i == op.arity + 1) return {pair ? "out1" : "out", out};
-  return {i == op.arity + 2 ? "out2" : "g2", out};
+  if (i >= 1 && i <= op.arity) return {operand_name(op, i - 1), operand_dtype(op, i - 1, dtype)};
+  const int k = output_of_leaf(op.arity, op.outputs, i);
+  const bool is_output = i != 0 && i <= op.arity + op.outputs;
+  return {result_name(op, is_output ? "out" : "g", k), op.schema.result_dtype(dtype, k)};
 }
 
 /// Builds one kernel: arguments are added in order, and leaves refer to them.
@@ -113,7 +112,7 @@ Expr finished(const V& value, Dtype out, const Expr* nothings) {
 /// All leaves of a gradient. One that is not read is no argument; formulas may still pass it on.
 std::vector<Expr> gradient_leaves(Builder& kernel, const Shape& op, Dtype dtype, std::uint32_t reads) {
   std::vector<Expr> leaves;
-  for (int i = 0; i < op.arity + (op.outputs == 2 ? 4 : 2); ++i) {
+  for (int i = 0; i < leaf_count(op.arity, op.outputs); ++i) {
     const auto [called, t] = gradient_leaf(op, i, dtype);
     leaves.push_back((reads >> i & 1) != 0 ? kernel.leaf(called, t, i) : decoded(Expr::leaf(-1, t)));
   }
@@ -142,12 +141,13 @@ ExprKernel build_forward(Dtype dtype, int real_operand) {
     return [&]<std::size_t... I>(std::index_sequence<I...>) { return Op::formula(x[I]..., attr...); }
     (std::make_index_sequence<Op::arity>());
   });
-  const Dtype out = result_dtype(op, dtype);
-  if constexpr (Op::outputs == 2) {
-    kernel.result("out1", out, value.first);
-    kernel.result("out2", out, value.second);
+  const auto result = [&](int k, const auto& v) {
+    kernel.result(result_name(op, "out", k), op.schema.result_dtype(dtype, k), v);
+  };
+  if constexpr (Op::outputs > 1) {
+    std::apply([&, k = 0](const auto&... v) mutable { (result(k++, v), ...); }, value.of);
   } else {
-    kernel.result("out", out, value);
+    result(0, value);
   }
   return kernel.finish();
 }
@@ -172,7 +172,7 @@ std::optional<ExprKernel> build(Dtype dtype, int gradient_operand, int real_oper
         if constexpr (std::is_same_v<decltype(gradient()), Constant>) {
           kernel.result("grad_" + operand, out, gradient());
         } else {
-          const Expr& g = (read.reads & 1) != 0 ? leaves.front() : leaves.back();
+          const Expr& g = leaves[static_cast<std::size_t>(first_incoming(op.arity, op.outputs, read.reads))];
           kernel.result("grad_" + operand, out, finished(gradient(), out, nothings && !read.passes_g ? &g : nullptr));
         }
       }

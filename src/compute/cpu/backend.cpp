@@ -8,7 +8,10 @@
 namespace hyalite::cpu {
 namespace {
 
-TensorRef allocate(Dtype dtype, Dims shape) { return TensorImpl::empty(dtype, shape); }
+TensorRef allocate(Dtype dtype, Dims shape, Dims strides) {
+  const std::int64_t n = checked_numel(shape, itemsize(dtype));
+  return TensorImpl::make(dtype, {}, shape, strides, Storage::allocate(static_cast<std::size_t>(n) * itemsize(dtype)));
+}
 
 void copy_and_count(const TensorImpl& from, TensorImpl& to) {
   copy_elements(from, to);

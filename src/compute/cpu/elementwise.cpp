@@ -12,11 +12,6 @@
 namespace hyalite::cpu {
 namespace {
 
-/// A row-major tensor with the shape of `like`, which is contiguous.
-TensorRef empty_like(const TensorImpl& like, Dtype dtype) {
-  return TensorImpl::make_like(like, dtype, Storage::allocate(like.numel() * itemsize(dtype)));
-}
-
 /// The attributes of an elementwise op as its kernel takes them: an aggregate of doubles.
 const double* kernel_attributes(const Attributes* a) {
   return a != nullptr ? static_cast<const double*>(a->values()) : nullptr;
@@ -25,11 +20,14 @@ const double* kernel_attributes(const Attributes* a) {
 /// The largest number that becomes 0 when it is stored as `dtype`.
 double least_number(Dtype dtype) { return dtype == Dtype::float16 ? 0x1p-25 : dtype == Dtype::bfloat16 ? 0x1p-134 : 0; }
 
+static_assert(leaf_count(max_arity, most_outputs) + 1 <= max_operands);
+
 constexpr const char* one_call = "one call of the kernel";
 
 /// What one call of the kernel for contiguous operands reads and writes.
 LoopReport call_report(const Call& c, const Outputs& o) {
-  std::optional<std::int64_t> bytes = o.first->nbytes() + (o.second ? o.second->nbytes() : 0);
+  std::optional<std::int64_t> bytes = 0;
+  for (const TensorRef& t : o.first(c.op.outputs)) *bytes += t->nbytes();
   for (std::size_t i = 0; i < c.in.size() && bytes; ++i) {
     bool again = false;
     if (c.in[i].tensor == nullptr) continue;  // a number is not read from the caller's memory
@@ -48,7 +46,7 @@ template <class R>
 void call_kernel(R rec, const Validated& v, const Outputs& o, ElementwiseFn fn, const void* const* in, void* const* out,
                  const double* attr) {
   if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
-  fn(in, out, static_cast<std::size_t>(o.first->numel()), attr, false);
+  fn(in, out, static_cast<std::size_t>(o[0]->numel()), attr, false);
   if constexpr (R::on) {
     describe_kernel(rec.r, v, call_report(v.call(), o), o);
     rec.r.last().kernel = reinterpret_cast<const void*>(fn);
@@ -69,9 +67,9 @@ bool quick(R rec, const Validated& v, Outputs& o) {
     if (c.in[i].tensor == nullptr) return false;
     in[i] = c.in[i].tensor->data();
   }
-  o.first = empty_like(*like, v.out_dtype());
-  if constexpr (R::on) describe_output(rec.r, *o.first, false);
-  void* out = o.first->data();
+  o[0] = output(v);
+  if constexpr (R::on) describe_output(rec.r, *o[0], false);
+  void* out = o[0]->data();
   call_kernel(rec, v, o, fn, in, &out, nullptr);
   return true;
 }
@@ -108,22 +106,23 @@ template <class R>
 bool small(R rec, const Validated& v, const Outputs& o) {
   const Call& c = v.call();
   const ElementwiseFn fn = forward_kernel(v, v.dtype());
-  if (v.like() == nullptr || fn == nullptr || v.mixed() || o.first->nbytes() > small_bytes || !o.first->contiguous()) {
+  if (v.like() == nullptr || fn == nullptr || v.mixed() || o[0]->nbytes() > small_bytes || !o[0]->contiguous()) {
     return false;
   }
   const void* in[max_arity];
   alignas(64) std::byte numbers[max_arity][number_bytes];
-  void* out[2] = {o.first->data(), o.second ? o.second->data() : nullptr};
+  void* out[most_outputs];
+  for (int k = 0; k < c.op.outputs; ++k) out[k] = o[k]->data();
   for (std::size_t i = 0; i < c.in.size(); ++i) {
     if (c.in[i].tensor == nullptr) {
-      if (!write_out(c.in[i], o.first->numel(), numbers[i])) return false;
+      if (!write_out(c.in[i], o[0]->numel(), numbers[i])) return false;
       in[i] = numbers[i];
       continue;
     }
     in[i] = c.in[i].tensor->data();
     // In place, an operand that overlaps the target elsewhere than at its own place must be copied first.
-    const std::byte *x = c.in[i].tensor->data(), *z = o.first->data();
-    if (!same_place(*c.in[i].tensor, *o.first) && x < z + o.first->nbytes() && z < x + c.in[i].tensor->nbytes())
+    const std::byte *x = c.in[i].tensor->data(), *z = o[0]->data();
+    if (!same_place(*c.in[i].tensor, *o[0]) && x < z + o[0]->nbytes() && z < x + c.in[i].tensor->nbytes())
       return false;
   }
   call_kernel(rec, v, o, fn, in, out, kernel_attributes(c.attrs));
@@ -155,15 +154,15 @@ bool general(R rec, const Validated& v, TensorImpl* target, const Outputs& o) {
   }
   ElementwiseFn fn = forward_kernel(v, computed(v.dtype()));
   if (v.mixed()) fn = widen_comparison(c, in);
-  std::array<ByteStrides, 2> out_strides;
-  std::array<LoopOperand, 2> out{operand(*o.first, shape, out_strides[0])};
-  if (o.second) out[1] = operand(*o.second, shape, out_strides[1]);
+  std::array<ByteStrides, most_outputs> out_strides;
+  std::array<LoopOperand, most_outputs> out;
+  for (int k = 0; k < c.op.outputs; ++k) out[k] = operand(*o[k], shape, out_strides[k]);
   [[maybe_unused]] LoopReport report;
   const bool finished = run({.kernel = fn,
                              .attr = kernel_attributes(c.attrs),
                              .shape = shape,
                              .in = {in.data(), c.in.size()},
-                             .out = {out.data(), o.second ? 2u : 1u},
+                             .out = {out.data(), static_cast<std::size_t>(c.op.outputs)},
                              .heavy = c.op.schema.ulp > 0,
                              .interruptible = target == nullptr},
                             R::on ? &report : nullptr);
@@ -202,18 +201,8 @@ template <class R>
   if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
   if (target == nullptr && quick(rec, v, o)) return o;
   if (c.op.schema.check == Check::integer_exponent && kind(v.dtype()) == Kind::integer) check_exponents(c);
-  if (target != nullptr) {
-    o.first = TensorRef::share(target);
-  } else if (v.like() != nullptr) {
-    o.first = empty_like(*v.like(), v.out_dtype());
-  } else {
-    o.first = make_output(c, v.out_dtype(), v.shape());
-  }
-  if (c.op.outputs == 2) {
-    o.second = TensorImpl::make(v.out_dtype(), o.first->device(), o.first->shape(), row_major(o.first->shape()),
-                                Storage::allocate(o.first->nbytes()));
-  }
-  if constexpr (R::on) describe_output(rec.r, *o.first, target != nullptr);
+  o = target != nullptr ? Outputs(TensorRef::share(target)) : outputs(v);
+  if constexpr (R::on) describe_output(rec.r, *o[0], target != nullptr);
   if (!small(rec, v, o) && !general(rec, v, target, o)) {
     throw Interrupted("interrupted; the unfinished result is dropped");
   }

@@ -32,24 +32,32 @@ inline constexpr std::size_t stored_size<Vec<T>> = sizeof(T);
 /// The type of operand I, and of the result, of an op over T.
 template <class Op, class T, int I>
 using Operand = std::conditional_t<Op::schema.is_condition(I), MaskOf<T>, Vec<T>>;
-template <class Op, class T>
+template <class Op, class T, int k = 0>
 struct ResultOf {
   using Type = Vec<T>;
 };
-template <class Op, class T>
-requires(Op::schema.result == Result::boolean) struct ResultOf<Op, T> {
+template <class Op, class T, int k>
+requires(Op::schema.results[k] == Result::boolean) struct ResultOf<Op, T, k> {
   using Type = MaskOf<T>;
 };
-template <class Op, class R>
-requires(Op::schema.result == Result::real_part) struct ResultOf<Op, Complex<R>> {
+template <class Op, class R, int k>
+requires(Op::schema.results[k] == Result::real_part) struct ResultOf<Op, Complex<R>, k> {
   using Type = Vec<R>;
+};
+/// The types of all results, as `loop` takes them.
+template <class Op, class T, class K = std::make_index_sequence<Op::outputs>>
+struct ResultsOf;
+template <class Op, class T, std::size_t... K>
+struct ResultsOf<Op, T, std::index_sequence<K...>> {
+  using Type = std::tuple<typename ResultOf<Op, T, K>::Type...>;
 };
 
 template <class... V>
 struct Leaves {};
 
-/// Calls f on vectors of the leaves in `reads` and stores what it returns: `Out`, or a pair of it. T sets the lanes.
-template <class T, class Out, std::uint32_t reads, class F, class... V>
+/// Calls f on vectors of the leaves in `reads` and stores what it returns, as the types of the tuple `Outs`. T sets the
+/// lanes.
+template <class T, class Outs, std::uint32_t reads, class F, class... V>
 HWY_INLINE void loop(const void* const* in, void* const* out, std::size_t n, bool stream, F f, Leaves<V...>) {
   constexpr std::size_t lanes = HWY_LANES(typename LaneOf<T>::Type);
   auto leaf = [&]<std::size_t I, class L>(std::size_t i, auto load) -> L {
@@ -60,19 +68,24 @@ HWY_INLINE void loop(const void* const* in, void* const* out, std::size_t n, boo
     }
   };
   auto store = [&](auto r, std::size_t i, auto one) {
-    auto to = [&](int k) { return static_cast<std::uint8_t*>(out[k]) + i * stored_size<Out>; };
-    if constexpr (is_two<decltype(r)>) {
-      one(Out(r.first), to(0));
-      one(Out(r.second), to(1));
+    auto to = [&]<int k>(std::integral_constant<int, k>, auto value) {
+      using Out = std::tuple_element_t<k, Outs>;
+      one(Out(value), static_cast<std::uint8_t*>(out[k]) + i * stored_size<Out>);
+    };
+    if constexpr (is_several<decltype(r)>) {
+      [&]<std::size_t... K>(std::index_sequence<K...>) {
+        (to(std::integral_constant<int, static_cast<int>(K)>(), at<static_cast<int>(K)>(r)), ...);
+      }
+      (std::make_index_sequence<std::tuple_size_v<Outs>>());
     } else {
-      one(Out(r), to(0));
+      to(std::integral_constant<int, 0>(), r);
     }
   };
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     std::size_t i = 0;
     auto full = [](const void* p, auto type) { return decltype(type)::type::load(p); };
     for (; i + lanes <= n; i += lanes) {
-      store(f(leaf.template operator()<I, V>(i, full)...), i, [&](Out r, void* to) {
+      store(f(leaf.template operator()<I, V>(i, full)...), i, [&](auto r, void* to) {
         if (stream) {
           r.stream(to);
         } else {
@@ -82,7 +95,7 @@ HWY_INLINE void loop(const void* const* in, void* const* out, std::size_t n, boo
     }
     if (i < n) {
       auto part = [&](const void* p, auto type) { return decltype(type)::type::load_n(p, n - i); };
-      store(f(leaf.template operator()<I, V>(i, part)...), i, [&](Out r, void* to) { r.store_n(to, n - i); });
+      store(f(leaf.template operator()<I, V>(i, part)...), i, [&](auto r, void* to) { r.store_n(to, n - i); });
     }
   }
   (std::index_sequence_for<V...>());
@@ -99,10 +112,10 @@ HWY_INLINE void with_attributes(const double* attr, F f) {
 
 template <class Op, class T>
 void forward(const void* const* in, void* const* out, std::size_t n, const double* attr, bool stream) {
-  using Out = typename ResultOf<Op, T>::Type;
+  using Outs = typename ResultsOf<Op, T>::Type;
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     with_attributes<Op, T>(attr, [&](auto... a) {
-      loop<T, Out, ~0u>(
+      loop<T, Outs, ~0u>(
           in, out, n, stream, [&](auto... x) { return Op::formula(x..., a...); }, Leaves<Operand<Op, T, I>...>());
     });
   }
@@ -114,13 +127,13 @@ template <class Op, class R, int real>
 void forward_real(const void* const* in, void* const* out, std::size_t n, const double*, bool stream) {
   using A = std::conditional_t<real == 0, Vec<R>, Vec<Complex<R>>>;
   using B = std::conditional_t<real == 1, Vec<R>, Vec<Complex<R>>>;
-  loop<Complex<R>, Vec<Complex<R>>, ~0u>(
+  loop<Complex<R>, std::tuple<Vec<Complex<R>>>, ~0u>(
       in, out, n, stream, [](auto x, auto y) { return Op::formula(x, y); }, Leaves<A, B>());
 }
 
-/// The type of leaf I of a gradient (mark.h: g, operands, outputs, second g).
+/// The type of leaf I of a gradient (mark.h: g, operands, outputs, the other g).
 template <class Op, class T, int I, bool operand = (I >= 1 && I <= Op::arity)>
-struct GradientLeaf : ResultOf<Op, T> {};
+struct GradientLeaf : ResultOf<Op, T, output_of_leaf(Op::arity, Op::outputs, I)> {};
 template <class Op, class T, int I>
 struct GradientLeaf<Op, T, I, true> {
   using Type = Operand<Op, T, I - 1>;
@@ -150,17 +163,18 @@ void gradient(const void* const* in, void* const* out, std::size_t n, const doub
       auto body = [&](auto... x) {
         const auto leaves = std::make_tuple(x...);
         const auto slope = std::get<N>(gradients_over<Op>([&](auto i) { return std::get<i>(leaves); }, a...))();
-        const auto none = is_nothing(std::get < (reads & 1) != 0 ? 0 : leaf_count<Op> - 1 > (leaves)) & may_be_nothing;
+        constexpr int g = first_incoming(Op::arity, Op::outputs, reads);
+        const auto none = is_nothing(std::get<g>(leaves)) & may_be_nothing;
         if constexpr (is_taken<std::decay_t<decltype(slope)>>) {
           return select(none | !slope.where, nothing, number(Vec<T>(slope.value), tiny));
         } else {
           return select(none, nothing, number(Vec<T>(slope), tiny));
         }
       };
-      loop<T, Vec<T>, reads>(in, out, n, stream, body, Leaves<typename GradientLeaf<Op, T, I>::Type...>());
+      loop<T, std::tuple<Vec<T>>, reads>(in, out, n, stream, body, Leaves<typename GradientLeaf<Op, T, I>::Type...>());
     });
   }
-  (std::make_index_sequence<leaf_count<Op>>());
+  (std::make_index_sequence<leaf_count(Op::arity, Op::outputs)>());
 }
 
 /// Enters the kernels of the ops whose place in the list is `shard` modulo `shards`.

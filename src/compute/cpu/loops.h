@@ -30,7 +30,7 @@ struct LoopReport {
   std::optional<std::int64_t> bytes;  ///< read and written in memory
 };
 
-inline constexpr int max_operands = 8;
+inline constexpr int max_operands = 12;  ///< of a fused gradient, its result too
 
 /// One elementwise loop.
 struct Loop {

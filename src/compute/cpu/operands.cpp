@@ -1,7 +1,7 @@
 /// Strides, outputs and overlap of the CPU's operands.
 #include "compute/cpu/operands.h"
 
-#include <algorithm>
+#include "compute/cpu/backend.h"
 
 namespace hyalite::cpu {
 
@@ -24,27 +24,19 @@ LoopOperand operand(const TensorImpl& t, Dims shape, ByteStrides& strides) {
   return {t.data(), strides.data(), t.dtype(), computed(t.dtype())};
 }
 
-TensorRef make_output(const Call& c, Dtype dtype, Dims shape) {
-  const TensorImpl* model = nullptr;
-  for (const Operand& o : c.in) {
-    if (o.tensor == nullptr || !same_dims(o.tensor->shape(), shape)) continue;
-    if (model != nullptr && !same_dims(model->strides(), o.tensor->strides())) return TensorImpl::empty(dtype, shape);
-    model = o.tensor;
+TensorRef output(const Validated& v, int k) {
+  const Dtype dtype = v.out_dtype(k);
+  if (v.like() != nullptr) {
+    return TensorImpl::make_like(*v.like(), dtype,
+                                 Storage::allocate(static_cast<std::size_t>(v.like()->numel()) * itemsize(dtype)));
   }
-  if (model == nullptr || model->contiguous() || model->numel() == 0) return TensorImpl::empty(dtype, shape);
-  std::array<int, max_rank> order;
-  const int n = model->ndim();
-  for (int i = 0; i < n; ++i) order[i] = i;
-  const Dims strides = model->strides();
-  std::stable_sort(order.begin(), order.begin() + n, [&](int a, int b) { return strides[a] > strides[b]; });
-  DimList fresh(n, 0);
-  std::int64_t step = 1;
-  for (int i = n - 1; i >= 0; --i) {
-    if (shape[order[i]] != 1 && strides[order[i]] != step) return TensorImpl::empty(dtype, shape);
-    fresh[order[i]] = step;
-    step *= shape[order[i]];
-  }
-  return TensorImpl::make(dtype, {}, shape, fresh, Storage::allocate(step * itemsize(dtype)));
+  return backend().allocate(dtype, v.shape(k), v.strides(k));
+}
+
+Outputs outputs(const Validated& v) {
+  Outputs o;
+  for (int k = 0; k < v.call().op.outputs; ++k) o[static_cast<std::size_t>(k)] = output(v, k);
+  return o;
 }
 
 namespace {

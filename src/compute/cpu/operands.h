@@ -22,8 +22,10 @@ LoopOperand operand(const TensorImpl& t, Dims shape, ByteStrides& strides);
 /// As it lies, for copies.
 LoopOperand stored(const TensorImpl& t, Dims shape, ByteStrides& strides);
 
-/// Row-major, unless every operand that fills the shape lies alike in another dense order: then that order.
-TensorRef make_output(const Call& c, Dtype dtype, Dims shape);
+/// Fresh memory for output k as the guard foresaw it.
+TensorRef output(const Validated& v, int k = 0);
+/// For all of them.
+Outputs outputs(const Validated& v);
 
 /// Two storages may be borrowed from one array, so addresses count.
 bool share_memory(const TensorImpl& a, const TensorImpl& b);

@@ -48,16 +48,16 @@ double exact_quotient(__int128 sum, std::int64_t n, bool to_odd) {
   return sum < 0 ? -r : r;
 }
 
-/// A fresh row-major output, filled by f as one kernel step. `describe(recorder, outputs)` ends the step.
+/// Fresh outputs, filled by f as one kernel step. `describe(recorder, outputs)` ends the step.
 template <class R, class F, class Describe>
 Outputs timed(R rec, const Validated& v, F f, Describe describe) {
   if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
-  Outputs o{TensorImpl::empty(v.out_dtype(), v.shape(), v.device()), {}};
+  Outputs o = outputs(v);
   if constexpr (R::on) {
-    describe_output(rec.r, *o.first, false);
+    describe_output(rec.r, *o[0], false);
     rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
   }
-  f(*o.first);
+  f(o);
   if constexpr (R::on) describe(rec.r, o);
   return o;
 }
@@ -155,7 +155,8 @@ Outputs reduced(R rec, const Validated& v, ReduceOp op) {
   const std::uint64_t mask = reduced_axes(c);
   ByteStrides strides;
   byte_strides(x, x.shape(), strides);
-  return timed(rec, v, [&](TensorImpl& out) {
+  return timed(rec, v, [&](const Outputs& o) {
+    TensorImpl& out = *o[0];
     if (op == ReduceOp::mean && kind(x.dtype()) <= Kind::integer && is_floating(out.dtype())) {
       if (integer_mean(x, mask, strides, out)) return;
     }
@@ -176,25 +177,22 @@ Outputs converted(R rec, const Validated& v, TensorImpl* target) {
   const Call& c = v.call();
   const TensorImpl& x = c.x(0);
   if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
-  if (!c.op.schema.row_major && c.attributes<AstypeBackward::Attr>().check) check_survival(x, v.out_dtype());
+  const auto* cast = c.attrs != nullptr ? c.attrs->get_if<AstypeBackward::Attr>() : nullptr;
+  if (cast != nullptr && cast->check) check_survival(x, v.out_dtype());
   TensorRef source = TensorRef::share(c.in[0].tensor);
   if (target != nullptr && share_memory(x, *target) && !same_place(x, *target)) {
     // As if the operand were copied first.
     source = TensorImpl::empty(x.dtype(), x.shape());
     copy(x, *source);
   }
-  const bool row_major = c.op.schema.row_major;
-  Outputs o{target != nullptr ? TensorRef::share(target)
-            : row_major       ? TensorImpl::empty(v.out_dtype(), v.shape())
-                              : make_output(c, v.out_dtype(), v.shape()),
-            {}};
+  Outputs o = target != nullptr ? Outputs(TensorRef::share(target)) : outputs(v);
   if constexpr (R::on) {
-    describe_output(rec.r, *o.first, target != nullptr);
+    describe_output(rec.r, *o[0], target != nullptr);
     rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
   }
   [[maybe_unused]] LoopReport report;
   ByteStrides a, b;
-  cpu::copy(stored(*source, x.shape(), a), stored(*o.first, x.shape(), b), x.shape(), R::on ? &report : nullptr);
+  cpu::copy(stored(*source, x.shape(), a), stored(*o[0], x.shape(), b), x.shape(), R::on ? &report : nullptr);
   if constexpr (R::on) describe_kernel(rec.r, v, report, o);
   return o;
 }
@@ -220,15 +218,23 @@ Outputs run_matmul(const Validated& v, TensorImpl*, Recorder* rec) {
   return route(rec, [&]<class R>(R r) {
     GemmReport report;
     return timed(
-        r, v, [&](TensorImpl& out) { matmul(v.call().x(0), v.call().x(1), out, R::on ? &report : nullptr); },
+        r, v, [&](const Outputs& o) { matmul(v.call().x(0), v.call().x(1), *o[0], R::on ? &report : nullptr); },
         [&](Recorder& recorder, const Outputs&) { describe_product(recorder, v, report); });
   });
 }
 
-/// An op whose work is one function of its call and its output.
-template <void (*work)(const Call&, TensorImpl&)>
+/// An op whose work is one function of its call and its output, or all its outputs.
+template <auto work>
 Outputs run_plainly(const Validated& v, TensorImpl*, Recorder* rec) {
-  return route(rec, [&](auto r) { return timed(r, v, [&](TensorImpl& out) { work(v.call(), out); }); });
+  return route(rec, [&](auto r) {
+    return timed(r, v, [&](const Outputs& o) {
+      if constexpr (std::is_invocable_v<decltype(work), const Call&, TensorImpl&>) {
+        work(v.call(), *o[0]);
+      } else {
+        work(v.call(), o);
+      }
+    });
+  });
 }
 
 void others_of(const Call& c, TensorImpl& out) { others(c.x(0), c.x(1), out); }
