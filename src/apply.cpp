@@ -295,7 +295,10 @@ Tensor swap_last(const Tensor& t) {
   return permute_dims(t, axes);
 }
 
-Tensor imaginary_unit(Dtype dtype) { return full({}, Scalar(std::complex<double>(0, 1)), dtype); }
+Tensor imaginary_unit(const Tensor& x) {
+  const bool wide = real_part(x.dtype()) == Dtype::float64;
+  return full({}, Scalar(std::complex<double>(0, 1)), wide ? Dtype::complex128 : Dtype::complex64, x.device());
+}
 
 void copy_into(const Tensor& to, const Tensor& value) {
   TensorImpl& t = *to.impl();

@@ -4,7 +4,6 @@
 #include <complex>
 
 #include "apply.h"
-#include "creation.h"
 
 namespace hyalite {
 namespace {
@@ -91,7 +90,7 @@ Tensor first_largest(const Tensor& x, std::int64_t axis) {
   const auto at = static_cast<std::size_t>(axis < 0 ? axis + x.ndim() : axis);
   Shape shape(static_cast<std::size_t>(x.ndim()), 1);
   shape[at] = x.shape()[at];
-  const Tensor places = range(std::int64_t{0}, std::int64_t{1}, shape[at], Dtype::int64);
+  const Tensor places = arange(Scalar(0), Scalar(1), shape[at], Dtype::int64, x.device());
   return equal(argmax(x, axis, true), reshape(places, shape));
 }
 

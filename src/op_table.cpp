@@ -24,6 +24,7 @@ std::string node_name(std::string_view op) {
 }
 
 std::vector<std::string> split_params(const OpSchema& s, int arity) {
+  if (arity == 0) return {};
   if (s.params.empty()) return arity == 1 ? std::vector<std::string>{"x"} : std::vector<std::string>{"x1", "x2"};
   std::vector<std::string> r;
   std::string_view rest = s.params;
@@ -116,6 +117,26 @@ Tensor other_gradient(const GradientCall& c, int i) {
   });
 }
 
+/// By operand, whether the op says a gradient for it: `none` is written.
+template <class Op>
+constexpr auto gradients_exist() {
+  if constexpr (Op::schema.variadic) {
+    return std::array{true};
+  } else {
+    const auto look = []<class... A>(A*...) {
+      using G = decltype(gradients_over<Op>(std::declval<Tensor (*)(...)>(), std::declval<const A&>()...));
+      return []<class... Each>(std::tuple<Each...>*) {
+        return std::array{!std::is_same_v<Each, None>...};
+      }(static_cast<G*>(nullptr));
+    };
+    if constexpr (HasFields<Op>) {
+      return look(static_cast<typename Op::Attr*>(nullptr));
+    } else {
+      return look();
+    }
+  }
+}
+
 /// An op may say its tangent: of the operands' tangents, the operands, the output and the attributes.
 template <class Op>
 constexpr bool has_tangent() {
@@ -194,9 +215,18 @@ OpInfo make_info(int index) {
       };
     }
     if constexpr (Op::schema.kind == OpKind::composite) o.compose = &composed<Op>;
-    o.gradient = &other_gradient<Op>;
-    if constexpr (has_tangent<Op>()) o.tangent = &tangent_of<Op>;
-    o.has_gradient = !std::is_base_of_v<TestKernel<Op>, Op> && !std::is_base_of_v<PlaceKernel<Op>, Op>;
+    if constexpr (Op::arity != 0) {
+      constexpr auto exists = gradients_exist<Op>();
+      for (std::size_t i = 0; i < exists.size(); ++i) {
+        o.reads[i].exists = exists[i];
+        o.has_gradient |= exists[i];
+      }
+      if constexpr (std::ranges::count(exists, true) != 0) o.gradient = &other_gradient<Op>;
+      if constexpr (has_tangent<Op>()) o.tangent = &tangent_of<Op>;
+    }
+    for (std::size_t i = 0; i < o.fields().size(); ++i) {
+      if (o.fields()[i].type == AttrType::device) o.device_field = static_cast<int>(i);
+    }
   }
   return o;
 }

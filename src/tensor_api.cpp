@@ -46,8 +46,7 @@ std::vector<Operand> operands(const OpInfo& op, std::initializer_list<Arg> args)
 
 Tensor call(int index, std::initializer_list<Arg> args, const AttrRef& attrs) {
   const OpInfo& op = op_table()[static_cast<std::size_t>(index)];
-  const Arg& first = *args.begin();
-  if (op.schema.identity_on_reals && !is_complex(first.tensor->dtype())) return *first.tensor;
+  if (op.schema.identity_on_reals && !is_complex(args.begin()->tensor->dtype())) return *args.begin()->tensor;
   return Tensor::adopt(apply(op, operands(op, args), attrs.get()).leak());
 }
 
@@ -114,26 +113,6 @@ std::vector<Tensor> grad(const std::vector<Tensor>& roots, const std::vector<Ten
 
 NoGrad::NoGrad() : old_(context().grad_mode) { context().grad_mode = false; }
 NoGrad::~NoGrad() { context().grad_mode = old_; }
-
-namespace {
-/// Throws before memory is asked for when the device is not there.
-Backend& backend_of(Device device) { return for_device(context(), device); }
-}  // namespace
-
-Tensor empty(const Shape& shape, Dtype dtype, Device device) {
-  backend_of(device);
-  return Tensor::adopt(TensorImpl::empty(dtype, shape, device).leak());
-}
-
-Tensor full(const Shape& shape, Scalar value, Dtype dtype, Device device) {
-  Backend& b = backend_of(device);
-  TensorRef t = TensorImpl::empty(dtype, shape, device);
-  alignas(16) std::array<std::byte, 16> bytes{};
-  encode_scalar(value, dtype, bytes.data());
-  const bool zero = std::all_of(bytes.begin(), bytes.end(), [](std::byte x) { return x == std::byte{0}; });
-  if (!(zero && t->storage()->zeroed())) b.fill(*t, bytes.data());
-  return Tensor::adopt(t.leak());
-}
 
 Tensor zeros(const Shape& shape, Dtype dtype, Device device) { return full(shape, Scalar(0), dtype, device); }
 

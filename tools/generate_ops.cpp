@@ -29,12 +29,15 @@ std::string declared(const Attributes& defaults, int i) {
   switch (f.type) {
     case AttrType::number:
       return "double " + with(std::to_string(defaults.field<double>(i)));
+    case AttrType::scalar:
+      return "const Scalar& " + with("0");
     case AttrType::integer:
       return "std::int64_t " + with(std::to_string(defaults.field<std::int64_t>(i)));
     case AttrType::flag:
       return "bool " + with(defaults.field<bool>(i) ? "true" : "false");
     case AttrType::dtype:
-      return f.optional ? "std::optional<Dtype> " + with("{}") : "Dtype " + name;
+      return f.optional ? "std::optional<Dtype> " + with("{}")
+                        : "Dtype " + with("Dtype::" + std::string(hyalite::name(defaults.field<Dtype>(i))));
     case AttrType::device:
       return "std::optional<Device> " + with("{}");
     case AttrType::axis:
@@ -58,6 +61,8 @@ std::string without_default(std::string text) {
   return text.substr(0, equals);
 }
 
+constexpr std::string_view default_params(int arity) { return arity == 0 ? "" : arity == 1 ? "x" : "x1, x2"; }
+
 /// Where the parts of an op go.
 struct Files {
   std::ostream &header, &internal, &source;
@@ -68,7 +73,7 @@ void write_op(const Files& files, int index) {
   constexpr OpSchema s = Op::schema;
   const std::string name(s.name), number = std::to_string(index);
   std::string declaration, definition, args, attrs;
-  std::string_view names = s.params.empty() ? (Op::arity == 1 ? "x" : "x1, x2") : s.params;
+  std::string_view names = s.params.empty() ? default_params(Op::arity) : s.params;
   AttrRef defaults;
   if constexpr (HasAttr<Op>) {
     defaults = Attributes::make(typename Op::template Attr<double>{});
@@ -91,8 +96,8 @@ void write_op(const Files& files, int index) {
   }
   definition = declaration;
   for (int i = 0; defaults && i < static_cast<int>(defaults->layout().fields.size()); ++i) {
-    declaration += ", " + declared(*defaults, i);
-    definition += ", " + without_default(declared(*defaults, i));
+    declaration += (declaration.empty() ? "" : ", ") + declared(*defaults, i);
+    definition += (definition.empty() ? "" : ", ") + without_default(declared(*defaults, i));
     attrs += ", " + std::string(defaults->layout().fields[static_cast<std::size_t>(i)].name);
   }
   const std::string list = attrs.empty() ? "" : ", detail::attributes<" + number + ">(" + attrs.substr(2) + ")";

@@ -45,7 +45,7 @@ _Operand: TypeAlias = Tensor | _Scalar | _SupportsArray
 """
 
 FIELD_TYPES = {
-    "float": "float", "int": "int", "bool": "_Bool", "str": "str", "dtype": "_DtypeLike", "device": "str",
+    "float": "float", "number": "int | float | complex", "int": "int", "bool": "_Bool", "str": "str", "dtype": "_DtypeLike", "device": "str",
     "axis": "int", "ints": "_Ints", "axes": "_Ints",
 }  # fmt: skip
 
@@ -296,7 +296,8 @@ def op_types(name):
 
 
 def op_result(name):
-    return "tuple[Tensor, Tensor]" if _C._op_facts(name)["outputs"] == 2 else "Tensor"
+    outputs = _C._op_facts(name)["outputs"]
+    return "Tensor" if outputs == 1 else f"tuple[{', '.join(['Tensor'] * outputs)}]"
 
 
 def is_op(thing):

@@ -101,9 +101,7 @@ class HYALITE_API NoGrad {
   bool old_;
 };
 
-HYALITE_API Tensor empty(const Shape& shape, Dtype dtype = Dtype::float32, Device device = {});
 HYALITE_API Tensor zeros(const Shape& shape, Dtype dtype = Dtype::float32, Device device = {});
-HYALITE_API Tensor full(const Shape& shape, Scalar value, Dtype dtype = Dtype::float32, Device device = {});
 /// A copy of `values` as a tensor of `shape`. Throws ShapeMismatch when the counts differ.
 HYALITE_API Tensor from_values(std::span<const double> values, const Shape& shape, Dtype dtype = Dtype::float32);
 

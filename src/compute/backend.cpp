@@ -4,12 +4,13 @@
 #include <array>
 
 #include "compute/cpu/backend.h"
+#include "compute/meta/backend.h"
 
 namespace hyalite {
 namespace {
 
 const std::array<Backend*, device_count>& backends() {
-  static const std::array<Backend*, device_count> all{&cpu::backend()};
+  static const std::array<Backend*, device_count> all{&cpu::backend(), nullptr, nullptr, nullptr, &meta::backend()};
   return all;
 }
 
@@ -38,7 +39,7 @@ Backend& find_backend(Device device) {
 std::string backend_names() {
   std::string names;
   for (const Backend* b : backends()) {
-    if (b != nullptr) names += (names.empty() ? "" : ", ") + std::string(b->name);
+    if (b != nullptr && b != &meta::backend()) names += (names.empty() ? "" : ", ") + std::string(b->name);
   }
   return names;
 }

@@ -57,7 +57,7 @@ inline Backend& for_device(const Context&, Device device) {
   Backend* b = detail::ready_backends[static_cast<std::size_t>(device.kind)].load(std::memory_order_acquire);
   return b != nullptr && device.index == 0 ? *b : find_backend(device);
 }
-/// Names of the backends present, for messages and traces.
+/// Names of the backends present that compute, for messages and traces.
 std::string backend_names();
 
 }  // namespace hyalite

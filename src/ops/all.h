@@ -1,6 +1,7 @@
 /// The one list of operations. Bindings, tables, headers, stubs, docs and tests loop over it.
 #pragma once
 
+#include "ops/creation.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/movement.h"
@@ -8,6 +9,6 @@
 
 namespace hyalite {
 
-using AllOps = JoinLists<Elementwise, Reductions, Movement, Linear>::type;
+using AllOps = JoinLists<Elementwise, Reductions, Movement, Linear, Creation>::type;
 
 }  // namespace hyalite

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 
 #include "tensor/device.h"
@@ -55,6 +56,19 @@ std::string field_text(double v) {
   const std::string s(text, end);
   return s.find_first_not_of("-0123456789") == std::string::npos ? s + ".0" : s;
 }
+std::string field_text(const Scalar& v) {
+  switch (v.kind) {
+    case Kind::boolean:
+      return field_text(v.integer != 0);
+    case Kind::integer:
+      return v.is_unsigned ? std::to_string(static_cast<std::uint64_t>(v.integer)) : std::to_string(v.integer);
+    case Kind::floating:
+      return field_text(v.re);
+    case Kind::complex:
+      return "(" + field_text(v.re) + (std::signbit(v.im) ? "" : "+") + field_text(v.im) + "j)";
+  }
+  return "";
+}
 std::string field_text(std::int64_t v) { return std::to_string(v); }
 std::string field_text(bool v) { return v ? "True" : "False"; }
 std::string field_text(Dtype v) { return std::string(name(v)); }
@@ -64,6 +78,11 @@ std::string field_text(const std::string& v) { return "'" + v + "'"; }
 std::string field_text(const ChainRef&) { return "a chain of views"; }
 
 std::size_t field_hash(double v) { return static_cast<std::size_t>(std::bit_cast<std::uint64_t>(v)); }
+std::size_t field_hash(const Scalar& v) {
+  const auto kind = static_cast<std::size_t>(v.kind) << 1 | std::size_t{v.is_unsigned};
+  return joined_hash(joined_hash(joined_hash(kind, static_cast<std::size_t>(v.integer)), field_hash(v.re)),
+                     field_hash(v.im));
+}
 std::size_t field_hash(Device v) { return joined_hash(static_cast<std::size_t>(v.kind), v.index); }
 std::size_t field_hash(const Ints& v) {
   std::size_t h = v.size();
@@ -71,6 +90,10 @@ std::size_t field_hash(const Ints& v) {
   return h;
 }
 
+bool same_field(const Scalar& a, const Scalar& b) {
+  return a.kind == b.kind && a.is_unsigned == b.is_unsigned && a.integer == b.integer && same_field(a.re, b.re) &&
+         same_field(a.im, b.im);
+}
 bool same_field(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
 
 }  // namespace detail

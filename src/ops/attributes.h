@@ -18,6 +18,7 @@
 
 #include "hyalite/attribute.h"
 #include "hyalite/device.h"
+#include "hyalite/scalar.h"
 #include "tensor/pool.h"
 #include "tensor/ref.h"
 
@@ -61,6 +62,7 @@ class Ints {
 
 enum class AttrType : std::uint8_t {
   number,   ///< float, a kernel argument
+  scalar,   ///< a number of any kind
   integer,  ///< int
   flag,     ///< bool
   dtype,
@@ -91,6 +93,7 @@ struct FieldTraits {
     static constexpr std::span<const std::string_view> choices{}; \
   };
 HYALITE_FIELD(double, number)
+HYALITE_FIELD(Scalar, scalar)
 HYALITE_FIELD(std::int64_t, integer)
 HYALITE_FIELD(bool, flag)
 HYALITE_FIELD(Dtype, dtype)
@@ -126,7 +129,7 @@ inline constexpr int required_count = [] {
 template <class A, class F>
 void each_field(A& a, F f) {
   constexpr int n = field_count<std::remove_const_t<A>>;
-  static_assert(n >= 1 && n <= 5, "add a case");
+  static_assert(n >= 1 && n <= 6, "add a case");
   if constexpr (n == 1) {
     auto& [p] = a;
     f(0, p);
@@ -139,9 +142,12 @@ void each_field(A& a, F f) {
   } else if constexpr (n == 4) {
     auto& [p, q, r, s] = a;
     f(0, p), f(1, q), f(2, r), f(3, s);
-  } else {
+  } else if constexpr (n == 5) {
     auto& [p, q, r, s, t] = a;
     f(0, p), f(1, q), f(2, r), f(3, s), f(4, t);
+  } else {
+    auto& [p, q, r, s, t, u] = a;
+    f(0, p), f(1, q), f(2, r), f(3, s), f(4, t), f(5, u);
   }
 }
 
@@ -241,6 +247,7 @@ namespace detail {
 
 // The value of one field as text, as a hash.
 std::string field_text(double v);
+std::string field_text(const Scalar& v);
 std::string field_text(std::int64_t v);
 std::string field_text(bool v);
 std::string field_text(Dtype v);
@@ -261,6 +268,7 @@ inline std::size_t joined_hash(std::size_t a, std::size_t b) {
   return a ^ (b + 0x9e3779b97f4a7c15 + (a << 6) + (a >> 2));
 }
 std::size_t field_hash(double v);  // of its bits
+std::size_t field_hash(const Scalar& v);
 std::size_t field_hash(const Ints& v);
 std::size_t field_hash(Device v);
 template <class T>
@@ -274,6 +282,7 @@ std::size_t field_hash(const std::optional<T>& v) {
 
 /// Numbers are equal when their bits are: 0 and -0 make different kernels' results.
 bool same_field(double a, double b);
+bool same_field(const Scalar& a, const Scalar& b);
 template <class T>
 bool same_field(const T& a, const T& b) {
   return a == b;

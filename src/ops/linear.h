@@ -12,8 +12,7 @@ struct MatmulBackward : BinaryKernel<MatmulBackward> {
                                    .types = numeric,
                                    .amp = Amp::low,
                                    .slot = Slot::matmul,
-                                   .kind = OpKind::primitive,
-                                   .saves = {0b100, 0b010}};
+                                   .kind = OpKind::primitive};
   static OutputSpec infer(const Call& c) {
     const TensorImpl &a = c.x(0), &b = c.x(1);
     const Dims sa = a.shape(), sb = b.shape();
@@ -64,7 +63,6 @@ struct TakeBackward : BinaryKernel<TakeBackward> {
                                    .params = "x, indices",
                                    .roles = {Role::data, Role::index},
                                    .kind = OpKind::primitive,
-                                   .saves = {0b100},
                                    .linear = true};
   struct Attr {
     std::int64_t axis = 0;
@@ -95,7 +93,6 @@ struct ScatterAddBackward : BinaryKernel<ScatterAddBackward> {
                                    .params = "x, indices",
                                    .roles = {Role::data, Role::index},
                                    .kind = OpKind::primitive,
-                                   .saves = {0b100},
                                    .internal = true,
                                    .linear = true};
   struct Attr {
@@ -136,7 +133,6 @@ struct SoftmaxBackward : AxisKernel<SoftmaxBackward> {
                                    .amp = Amp::full,
                                    .integers = Integers::to_default,
                                    .kind = OpKind::composite,
-                                   .saves = {0b010},
                                    .numpy = "-"};
   static auto compose(const auto& x, const auto& a) {
     const Shape64 axis{a.axis};
@@ -169,7 +165,6 @@ struct LogSoftmaxBackward : AxisKernel<LogSoftmaxBackward> {
                                    .amp = Amp::full,
                                    .integers = Integers::to_default,
                                    .kind = OpKind::composite,
-                                   .saves = {0b010},
                                    .numpy = "-"};
   static auto compose(const auto& x, const auto& a) {
     const Shape64 axis{a.axis};

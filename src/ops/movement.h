@@ -14,8 +14,6 @@ struct ShapeAttr {
   static constexpr int required = 1;
 };
 
-inline constexpr DtypeSet movable = all_types | float8_types;
-
 /// The same elements in row-major order under another shape; one size may be -1. A view where the strides allow it.
 struct ReshapeBackward : UnaryKernel<ReshapeBackward> {
   static constexpr OpSchema schema{.name = "reshape", .types = movable, .kind = OpKind::view};
@@ -311,7 +309,7 @@ struct ImagBackward : UnaryKernel<ImagBackward> {
       .name = "imag", .types = complex_types, .results = {Result::real_part}, .kind = OpKind::view};
   static bool view(const TensorImpl& x, OutputSpec& v) { return RealBackward::part(x, 1, v); }
   static auto gradient(auto g, auto x, auto) {
-    return grads([=] { return settled(astype(g, x.dtype()) * imaginary_unit(x.dtype()), g); });
+    return grads([=] { return settled(astype(g, x.dtype()) * imaginary_unit(x), g); });
   }
 };
 

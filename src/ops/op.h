@@ -26,6 +26,7 @@ inline constexpr DtypeSet real_types = integer_types | real_floating;
 inline constexpr DtypeSet numeric = real_types | complex_types;
 inline constexpr DtypeSet all_types = boolean_types | numeric;
 inline constexpr DtypeSet float8_types = bit(Dtype::float8_e4m3fn) | bit(Dtype::float8_e5m2);
+inline constexpr DtypeSet movable = all_types | float8_types;
 
 inline constexpr int most_outputs = 4;
 
@@ -111,12 +112,11 @@ struct OpSchema {
   bool identity_on_reals = false;  ///< gives a tensor of a real dtype back as it is
   Check check = Check::none;
   OpKind kind = OpKind::elementwise;
-  std::array<std::uint32_t, 2>
-      saves{};             ///< by operand: leaves (mark.h) its gradient reads, if the op is not elementwise
   bool keeps_layout = false;  ///< the result lies as the operand does where that is dense; elementwise ones do
   bool variadic = false;   ///< the operand is a list of tensors
   bool deterministic = true;
   bool internal = false;        ///< not part of the public namespace
+  bool own_front_end = false;   ///< Python has a function of its own by this name, which calls the op
   std::string_view numpy = {};  ///< NumPy's name where it differs, for the generated value tests; "-" for none
   bool linear = false;          ///< the op of the tangents is the tangent of the op; so it is of every view
   const char* file = __builtin_FILE();

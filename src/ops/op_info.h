@@ -30,6 +30,9 @@ struct OutputSpec {
   DimList shape;
   DimList strides;          ///< in elements; the guard makes those of ops that say none
   std::int64_t offset = 0;  ///< of a view, from its operand's first element, in elements of its own dtype
+
+  OutputSpec() = default;
+  OutputSpec(Dtype d, const DimList& s) : dtype(d), shape(s) {}
 };
 
 /// The results of a call, as many as the op has: fresh tensors, or for an in-place op the target.
@@ -81,7 +84,8 @@ struct OpInfo {
   std::string node_name;
   std::vector<std::string> params;
   AttrRef defaults;  ///< null for an op without attributes
-  std::array<GradientReads, most_operands> reads{};
+  std::array<GradientReads, most_operands> reads{};  ///< by operand; of elementwise ops, of others only what exists
+  int device_field = -1;                             ///< the attribute that says where an op without operands works
 
   /// Dtype and shape of each output; throws on operands that do not fit. Null for elementwise ops, which broadcast, and
   /// for views.
@@ -102,6 +106,10 @@ struct OpInfo {
     return defaults ? std::span<const AttrField>(defaults->layout().fields) : std::span<const AttrField>();
   }
 };
+
+/// By operand: the leaves (mark.h) that its gradient reads, which are what a node saves. Of elementwise ops this is known
+/// at compile time; of others it is found once, on the meta device.
+std::span<const GradientReads> gradient_reads(const OpInfo& op);
 
 /// All ops; `find_op` throws ValueError for an unknown name.
 const std::vector<OpInfo>& op_table();

@@ -139,7 +139,7 @@ struct SumBackward : SumKernel<SumBackward> {
 /// Product over the axes (None: all); an empty product is 1. Its gradient is the product of the other elements, made
 /// without dividing, so that zeros, infinities and products out of range do no harm.
 struct ProdBackward : SumKernel<ProdBackward> {
-  static constexpr OpSchema schema{.name = "prod", .types = all_types, .kind = OpKind::primitive, .saves = {0b010}};
+  static constexpr OpSchema schema{.name = "prod", .types = all_types, .kind = OpKind::primitive};
   static auto gradient(auto g, auto x, auto, const auto& a) {
     return grads([=, &a] {
       const auto wide =
@@ -179,7 +179,6 @@ struct OthersBackward : BinaryKernel<OthersBackward> {
                                    .types = bit(Dtype::float32) | bit(Dtype::float64) | complex_types,
                                    .params = "x, directions",
                                    .kind = OpKind::primitive,
-                                   .saves = {0b110, 0b110},
                                    .internal = true};
   static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
   static auto gradient(auto g, auto x, auto directions, auto) {
@@ -222,13 +221,13 @@ struct ExtremeKernel : ReductionKernel<Op> {
 /// Largest element over the axes (None: all). NaN wins, +0 is larger than -0; of nothing it raises.
 struct MaxBackward : ExtremeKernel<MaxBackward> {
   static constexpr OpSchema schema{
-      .name = "max", .types = boolean_types | real_types, .kind = OpKind::primitive, .saves = {0b110}};
+      .name = "max", .types = boolean_types | real_types, .kind = OpKind::primitive};
 };
 
 /// Smallest element over the axes (None: all). NaN wins, -0 is smaller than +0; of nothing it raises.
 struct MinBackward : ExtremeKernel<MinBackward> {
   static constexpr OpSchema schema{
-      .name = "min", .types = boolean_types | real_types, .kind = OpKind::primitive, .saves = {0b110}};
+      .name = "min", .types = boolean_types | real_types, .kind = OpKind::primitive};
 };
 
 template <class Op>

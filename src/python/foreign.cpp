@@ -235,6 +235,10 @@ Loan::~Loan() {
 
 void need_host(const TensorImpl& t, const char* op) {
   if (t.device().kind == DeviceKind::cpu) return;
+  if (t.device().kind == DeviceKind::meta) {
+    throw Unsupported(std::string(op) + "(): a tensor on meta has a shape and no values; make it with device=\"cpu\"",
+                      {{"device", std::string("meta")}});
+  }
   throw Unsupported(
       std::string(op) + "(): the tensor lies on " + to_string(t.device()) + "; write x.to_device(\"cpu\") first",
       {{"device", to_string(t.device())}});
@@ -254,7 +258,7 @@ void copy_into(const TensorImpl& from, TensorImpl& to) {
 }
 
 TensorRef copy_of(const TensorImpl& t, Dtype dtype) {
-  TensorRef to = TensorImpl::empty(dtype, t.shape(), t.device());
+  TensorRef to = for_device(context(), t.device()).empty(dtype, t.shape());
   copy_into(t, *to);
   return to;
 }

@@ -510,6 +510,10 @@ void require(std::int64_t value, std::int64_t least, const char* option) {
 }  // namespace
 
 std::string format_tensor(const TensorImpl& t, const FormatOptions& options, Form form) {
+  if (t.device().kind == DeviceKind::meta) {
+    return "tensor(..., shape=" + to_string(t.shape()) + ", dtype=" + std::string(name(t.dtype())) + ", device='meta'" +
+           (form == Form::repr ? options.suffix : "") + ")";
+  }
   assert(t.numel() == 0 || t.data() != nullptr);
   return form == Form::repr ? repr(t, options) : str(t, options);
 }

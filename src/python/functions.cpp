@@ -34,10 +34,10 @@ std::string signature_text(const OpInfo& op) {
     s += (i ? ", " : "") + op.params[i] + (op.schema.is_bound(i) ? "=None" : "");
     if (i == 0 && op.schema.has(Role::bound)) s += ", /";
   }
-  if (!op.schema.has(Role::bound)) s += ", /";
+  if (!op.schema.has(Role::bound) && !op.params.empty()) s += ", /";
   for (std::size_t i = 0; i < op.fields().size(); ++i) {
     const AttrField& f = op.fields()[i];
-    s += ", " + std::string(f.name) + (f.required ? "" : "=" + op.defaults->text(static_cast<int>(i)));
+    s += (s.size() > 1 ? ", " : "") + std::string(f.name) + (f.required ? "" : "=" + op.defaults->text(static_cast<int>(i)));
   }
   return s + ")";
 }
@@ -66,6 +66,11 @@ void set_attribute(const OpInfo& op, Attributes& to, int i, PyObject* o) {
     case AttrType::number:
       to.field<double>(i) = number_argument(o, op.name(), f.name);
       return;
+    case AttrType::scalar: {
+      int beyond = 0;
+      if (!scalar_from(o, to.field<Scalar>(i), beyond) || beyond != 0) throw_argument(op.name(), f.name, "a number", o);
+      return;
+    }
     case AttrType::integer:
       to.field<std::int64_t>(i) = integer_argument(o, op.name(), f.name);
       return;
@@ -308,6 +313,11 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
       return wrap(TensorRef::adopt(full({}, Scalar(*known), Dtype::boolean).leak()));
     }
   }
+  if (op.arity == 0) {
+    if (r != nullptr) r->stop();
+    if (r != nullptr) r->end("no operands", {}, "the attributes say what is made");
+    return result_of(op, {}, given);
+  }
   const Aligned aligned(op, std::move(operands));
   if (r != nullptr) {
     const Promotion& p = aligned.promotion();
@@ -443,7 +453,7 @@ PyObject* make_function(const OpInfo& op, bool strict) {
 bool add_functions(PyObject* module, PyObject* engine) {
   if (!make_type()) return false;
   for (const OpInfo& op : op_table()) {
-    if (op.schema.internal) continue;  // their attributes are not checked
+    if (op.schema.internal || op.schema.own_front_end) continue;  // their attributes are not checked
     const std::string name(op.name());
     const Owned strict(make_function(op, true));
     if (!strict || PyObject_SetAttrString(engine, name.c_str(), strict.get()) < 0) return false;
@@ -451,7 +461,7 @@ bool add_functions(PyObject* module, PyObject* engine) {
     if (!f || PyObject_SetAttrString(module, name.c_str(), f.get()) < 0) return false;
     PyObject* type = reinterpret_cast<PyObject*>(tensor_type);
     const bool method =
-        !op.schema.variadic && !op.schema.is_condition(0) && !PyObject_HasAttrString(type, name.c_str());
+        op.arity != 0 && !op.schema.variadic && !op.schema.is_condition(0) && !PyObject_HasAttrString(type, name.c_str());
     if (method && PyObject_SetAttrString(type, name.c_str(), f.get()) < 0) return false;
   }
   return true;

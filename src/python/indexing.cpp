@@ -6,6 +6,7 @@
 #include "apply.h"
 #include "ops/movement.h"
 #include "python/arguments.h"
+#include "python/foreign.h"
 #include "python/interop.h"
 #include "python/operands.h"
 #include "python/promote.h"
@@ -226,6 +227,7 @@ Tensor basic_view(const Tensor& x, const Plan& p) {
 
 /// Positions of the true elements, in row-major order.
 Tensor true_positions(const Tensor& mask) {
+  need_host(*mask.impl(), "index");
   const TensorRef dense = clone(*mask.impl());
   const auto* p = reinterpret_cast<const std::uint8_t*>(dense->data());
   std::int64_t count = 0;
@@ -253,6 +255,7 @@ void each_checked(const T* from, std::int64_t n, std::int64_t size, int axis, st
 
 /// Throws IndexError for an index outside the axis. Writes the indices, none of them negative, to `to` if it is there.
 void check_range(const Tensor& index, std::int64_t size, int axis, std::int64_t* to) {
+  need_host(*index.impl(), "index");
   const TensorRef dense = index.impl()->contiguous() ? TensorRef::share(index.impl()) : clone(*index.impl());
   const std::byte* p = dense->data();
   const std::int64_t n = dense->numel();
@@ -410,7 +413,7 @@ Tensor storable(PyObject* value, const TensorImpl& target) {
     return astype(Tensor::share(u.tensor), to);
   }
   if (promote_weak(to, u.scalar.kind) != to) throw_no_cast(default_dtype(u.scalar.kind), to, true);
-  return full({}, number_in("setitem", u, to), to);
+  return full({}, number_in("setitem", u, to), to, target.device());
 }
 
 [[noreturn]] void throw_no_broadcast(const Tensor& value, std::span<const std::int64_t> shape) {

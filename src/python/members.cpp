@@ -1,7 +1,9 @@
 /// Properties and methods of tensors that are not ops of the list.
 #include "apply.h"
+#include "compute/backend.h"
 #include "hyalite/scalar.h"
 #include "python/arguments.h"
+#include "python/foreign.h"
 #include "python/gil.h"
 #include "python/interop.h"
 #include "python/node_object.h"
@@ -292,10 +294,14 @@ PyObject* to_device(PyObject* self, PyObject* args, PyObject* kwargs) {
   return guarded([&] {
     if (device == Py_None) throw_argument("to_device", "device", "the name of a device such as 'cpu'", device);
     const Device d = device_argument(device, "to_device");
-    if (!(d == impl_of(self)->device()))
-      empty({}, Dtype::float32, d);  // raises Unsupported naming the devices there are
-    Py_INCREF(self);
-    return self;
+    const TensorImpl& t = *impl_of(self);
+    if (d == t.device()) return Owned::borrow(self).leak();
+    const Backend& there = for_device(context(), d);  // raises Unsupported naming the devices there are
+    if (d.kind == DeviceKind::meta) return python::wrap(there.allocate(t.dtype(), t.shape(), t.strides()));
+    need_host(t, "to_device");
+    TensorRef copy = there.empty(t.dtype(), t.shape());
+    there.copy(t, *copy);
+    return python::wrap(std::move(copy));
   });
 }
 PyObject* reduce(PyObject* self, PyObject*) {
@@ -374,7 +380,7 @@ PyMethodDef tensor_methods[] = {
     {"__copy__", call_copy, METH_NOARGS, nullptr},
     {"__deepcopy__", call_deepcopy, METH_O, nullptr},
     {"to_device", function(to_device), METH_VARARGS | METH_KEYWORDS,
-     "to_device($self, device, /, *, stream=None)\n--\n\nThe tensor on a device: itself where it is there."},
+     "to_device($self, device, /, *, stream=None)\n--\n\nThe tensor on a device: itself where it is there. On \"meta\" it has its shape, and neither values nor history."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace hyalite::python

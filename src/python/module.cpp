@@ -12,7 +12,6 @@
 #include "compute/cpu/gemm.h"
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/threads.h"
-#include "creation.h"
 #include "explain/ceiling.h"
 #include "explain/source.h"
 #include "python/arguments.h"
@@ -74,6 +73,8 @@ const char* type_text(AttrType type) {
   switch (type) {
     case AttrType::number:
       return "float";
+    case AttrType::scalar:
+      return "number";
     case AttrType::integer:
       return "int";
     case AttrType::flag:
@@ -225,10 +226,12 @@ void bind_creation(nb::module_& m) {
       nb::arg("shape").none(), nb::arg("value").none(), nb::arg("dtype").none(), nb::arg("device").none(),
       nb::arg("op") = "full");
   m.def("_range_int", [](std::int64_t a, std::int64_t s, std::int64_t n, nb::handle d) {
-    return out(range(a, s, n, required_dtype(d)));
+    return out(arange(Scalar(a), Scalar(s), n, required_dtype(d)));
   });
   m.def("_range_float",
-        [](double a, double s, std::int64_t n, nb::handle d) { return out(range(a, s, n, required_dtype(d))); });
+        [](double a, double s, std::int64_t n, nb::handle d) {
+          return out(arange(Scalar(a), Scalar(s), n, required_dtype(d)));
+        });
   m.def("_linspace", [](double a, double b, std::int64_t n, nb::handle d, bool end) {
     return out(linspace(a, b, n, required_dtype(d), end));
   });
@@ -333,7 +336,7 @@ void bind_facts(nb::module_& m) {
   m.def("_op_names", [] {
     nb::list all;
     for (const OpInfo& o : op_table()) {
-      if (!o.schema.internal) all.append(nb::str(o.schema.name.data(), o.schema.name.size()));
+      if (!o.schema.internal && !o.schema.own_front_end) all.append(nb::str(o.schema.name.data(), o.schema.name.size()));
     }
     return all;
   });

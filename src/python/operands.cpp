@@ -185,8 +185,8 @@ Scalar number_in(std::string_view op, const Unwrapped& u, Dtype dtype) {
   return Scalar(rounded_int(u, real_part(dtype)));
 }
 
-TensorRef number_tensor(std::string_view op, const Unwrapped& u, Dtype dtype) {
-  return TensorRef::adopt(full({}, number_in(op, u, dtype), dtype).leak());
+TensorRef number_tensor(std::string_view op, const Unwrapped& u, Dtype dtype, Device device) {
+  return TensorRef::adopt(full({}, number_in(op, u, dtype), dtype, device).leak());
 }
 
 Dtype number_dtype(std::string_view op, const Unwrapped& u) {
@@ -420,7 +420,8 @@ void Aligned::make_first(const OpInfo& op, std::size_t first) {
   Dtype dtype = dtype_of_numbers(op, op.schema.has(Role::bound) ? numbers.first(1) : numbers);
   // Large ints too are rounded once.
   if (rounds_integers(op.schema) && kind(dtype) <= Kind::integer) dtype = Dtype::float32;
-  u.owned = number_tensor(op.name(), u, dtype);
+  const TensorImpl* condition = first == 1 ? args_[0].tensor : nullptr;
+  u.owned = number_tensor(op.name(), u, dtype, condition != nullptr ? condition->device() : Device());
   u.tensor = u.owned.get();
 }
 

@@ -36,7 +36,7 @@ std::string described(const Unwrapped& u);
 /// outside an integer dtype.
 Scalar number_in(std::string_view op, const Unwrapped& u, Dtype dtype);
 /// The same as a tensor without dimensions.
-TensorRef number_tensor(std::string_view op, const Unwrapped& u, Dtype dtype);
+TensorRef number_tensor(std::string_view op, const Unwrapped& u, Dtype dtype, Device device = {});
 /// The dtype of the number alone: int64, or uint64 where only that holds it. Throws OverflowError beyond both.
 Dtype number_dtype(std::string_view op, const Unwrapped& u);
 

@@ -112,7 +112,7 @@ Tensor through_plane(const Tensor& one, const Tensor& imaginary, const Tensor& t
   const Tensor re = complex_operand ? real(conj(one) * t) : one * t;
   if (!is_complex(out)) return re;
   const Tensor im = complex_operand ? real(conj(imaginary) * t) : imaginary * t;
-  return astype(re, out) + astype(im, out) * imaginary_unit(out);
+  return astype(re, out) + astype(im, out) * imaginary_unit(re);
 }
 
 }  // namespace
@@ -165,7 +165,7 @@ std::vector<Tensor> OpNode::forward_with(std::span<const Tensor> tangents, bool 
   }
   std::uint32_t reads = 0;
   for (std::size_t i = 0; i < tangents.size(); ++i) {
-    if (tangents[i]) reads |= op_->schema.saves[i];
+    if (tangents[i]) reads |= gradient_reads(*op_)[i].reads;
   }
   const std::vector<Tensor> all = leaves(std::vector<Tensor>(1), reads & ~1u, create_graph, histories);
   if (op_->tangent != nullptr) {

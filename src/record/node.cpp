@@ -39,7 +39,7 @@ Shape memory_order(const TensorImpl& t) {
 /// Whether kernels compute the dtype in float32 and round at the end.
 bool is_narrow(Dtype t) { return t == Dtype::float16 || t == Dtype::bfloat16; }
 
-/// A tensor that has a shape and no memory.
+/// Only its shape.
 TensorRef shape_of(const TensorImpl& t) {
   return TensorImpl::make(t.dtype(), t.device(), t.shape(), row_major(t.shape()), {});
 }
@@ -99,12 +99,12 @@ void OpNode::deallocate() noexcept {
   pool::release(this, capacity_of<OpNode>);
 }
 
-void OpNode::save(int leaf, const Operand& o, const Storage* written) {
+void OpNode::save(int leaf, const Operand& o, Device device, const Storage* written) {
   Saved& s = kept().saved[leaf];
   if (o.tensor == nullptr) {
-    TensorRef t = TensorImpl::empty(o.dtype, {});
-    std::memcpy(t->data(), o.bytes.data(), itemsize(o.dtype));
-    s.tensor = t;
+    const Backend& b = for_device(context(), device);
+    s.tensor = b.empty(o.dtype, {});
+    b.fill(*s.tensor, o.bytes.data());
     return;
   }
   Storage& storage = *o.tensor->storage();
@@ -138,14 +138,14 @@ Ref<OpNode> OpNode::make(const Call& c, std::span<const TensorRef> outputs, Dtyp
     }
     const bool through = (writing.through >> (i & 63) & 1) != 0;
     if (t == nullptr || !(through || wants_grad(*t))) continue;
-    if (c.op.elementwise >= 0 && !c.op.reads[i].exists) continue;
-    if (!through) n->next()[i] = gradient_edge(*t);
-    if (c.op.elementwise < 0) {
-      if (!c.op.schema.variadic) reads |= c.op.schema.saves[static_cast<std::size_t>(i)];
+    if (c.op.schema.variadic) {
+      n->next()[i] = gradient_edge(*t);
       continue;
     }
-    reads |= c.op.reads[i].reads;
-    if (same_dims(t->shape(), shape)) continue;
+    if (!c.op.reads[i].exists) continue;
+    if (!through) n->next()[i] = gradient_edge(*t);
+    reads |= gradient_reads(c.op)[static_cast<std::size_t>(i)].reads;
+    if (c.op.elementwise < 0 || same_dims(t->shape(), shape)) continue;
     n->kept().reduce_to[i] = shape_of(*t);
     n->kept().result = shape_of(*outputs[0]);
   }
@@ -160,7 +160,7 @@ Ref<OpNode> OpNode::make(const Call& c, std::span<const TensorRef> outputs, Dtyp
   }
   for (int i = 0; i < count; ++i) {
     if ((reads >> (1 + i) & 1) != 0) {
-      n->save(1 + i, c.in[i], writing.memory);
+      n->save(1 + i, c.in[i], outputs[0]->device(), writing.memory);
     } else if (c.op.needs_shapes) {
       n->kept().saved[1 + i] = {shape_of(*c.in[i].tensor), 0, Saved::How::shape};
     }
@@ -338,7 +338,7 @@ void OpNode::gradients(std::span<const Tensor> grads, std::uint64_t wanted, bool
 Tensor OpNode::gradient_of(int index, std::span<const Tensor> grads, bool create_graph, const Histories* histories) {
   const auto i = static_cast<std::size_t>(index);
   const bool fusible = op_->elementwise >= 0 && !create_graph && real_operands_ == 0;
-  const GradientReads r = op_->elementwise >= 0 ? op_->reads[i] : GradientReads{true, false, op_->schema.saves[i]};
+  const GradientReads r = gradient_reads(*op_)[i];
   Tensor result;
   if (!r.exists) return result;
   const std::vector<Tensor> all = leaves(grads, r.reads, create_graph, histories);

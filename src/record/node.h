@@ -167,7 +167,7 @@ class OpNode final : public Node {
   Tensor gradient_of(int i, std::span<const Tensor> grads, bool create_graph, const Histories* histories);
   std::vector<Tensor> forward_elementwise(std::span<const Tensor> tangents, bool create_graph,
                                           const Histories* histories);
-  void save(int leaf, const Operand& operand, const Storage* written);
+  void save(int leaf, const Operand& operand, Device device, const Storage* written);
   /// The leaves as handles: those read, and stand-ins for those that are only shapes.
   std::vector<Tensor> leaves(std::span<const Tensor> grads, std::uint32_t reads, bool create_graph,
                              const Histories* histories);

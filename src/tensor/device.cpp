@@ -13,7 +13,8 @@ struct DeviceName {
   std::string_view name;
   DeviceKind kind;
 };
-constexpr std::array<DeviceName, 6> device_names{{{"cpu", DeviceKind::cpu},
+constexpr std::array<DeviceName, 7> device_names{{{"cpu", DeviceKind::cpu},
+                                                  {"meta", DeviceKind::meta},
                                                   {"cuda", DeviceKind::cuda},
                                                   {"opencl", DeviceKind::opencl},
                                                   {"mlx", DeviceKind::mlx},
@@ -36,7 +37,7 @@ Device parse_device(std::string_view text) {
     if (good && d.name == stem) return {d.kind, static_cast<std::uint8_t>(index)};
   }
   throw ValueError("unknown device '" + std::string(text) +
-                       "'; write one of cpu, cuda, opencl, mlx (metal, mps), with :index for another than the first",
+                       "'; write one of cpu, meta, cuda, opencl, mlx (metal, mps), with :index for another than the first",
                    {{"device", std::string(text)}});
 }
 
@@ -48,7 +49,8 @@ std::string to_string(Device d) {
       break;
     }
   }
-  return d.kind == DeviceKind::cpu ? s : s + ":" + std::to_string(d.index);
+  const bool only_one = d.kind == DeviceKind::cpu || d.kind == DeviceKind::meta;
+  return only_one ? s : s + ":" + std::to_string(d.index);
 }
 
 }  // namespace hyalite

@@ -9,9 +9,9 @@
 
 namespace hyalite {
 
-inline constexpr int device_count = 4;
+inline constexpr int device_count = 5;
 
-/// `cpu`, `cuda`, `opencl`, `mlx` with an optional `:index`; `metal` and `mps` name mlx. Throws ValueError.
+/// `cpu`, `meta`, `cuda`, `opencl`, `mlx` with an optional `:index`; `metal` and `mps` name mlx. Throws ValueError.
 Device parse_device(std::string_view text);
 std::string to_string(Device d);
 

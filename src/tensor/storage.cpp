@@ -142,6 +142,10 @@ Ref<Storage> Storage::allocate(std::size_t bytes) {
   return Ref<Storage>::adopt(s);
 }
 
+Ref<Storage> Storage::without_memory() {
+  return Ref<Storage>::adopt(new (pool::allocate(sizeof(Storage)).data) Storage());
+}
+
 Ref<Storage> Storage::borrow(void* data, std::size_t bytes, bool read_only, void (*release)(void*), void* context) {
   Storage* s = new (pool::allocate(sizeof(Storage)).data) Storage();
   s->data_ = static_cast<std::byte*>(data);

@@ -25,6 +25,8 @@ class Storage {
  public:
   /// `bytes` from the pool. Throws OutOfMemory.
   static Ref<Storage> allocate(std::size_t bytes);
+  /// Of a tensor on the meta device: it counts versions and is shared by views, and there is nothing behind it.
+  static Ref<Storage> without_memory();
   /// Memory of somebody else, released by release(context) when the last user goes. Throws std::bad_alloc.
   static Ref<Storage> borrow(void* data, std::size_t bytes, bool read_only, void (*release)(void*), void* context);
 

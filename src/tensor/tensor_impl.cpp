@@ -33,7 +33,7 @@ Ref<TensorImpl> TensorImpl::make(Dtype dtype, Device device, Dims shape, Dims st
   t->numel_ = none ? 0 : step;
   t->contiguous_ = row;
   t->offset_ = offset;
-  t->data_ = storage ? storage->data() + offset * static_cast<std::int64_t>(itemsize(dtype)) : nullptr;
+  t->data_ = storage && storage->data() != nullptr ? storage->data() + offset * static_cast<std::int64_t>(itemsize(dtype)) : nullptr;
   t->storage_ = std::move(storage);
   return Ref<TensorImpl>::adopt(t);
 }
@@ -57,9 +57,9 @@ Ref<TensorImpl> TensorImpl::make_like(const TensorImpl& dense, Dtype dtype, Ref<
   return Ref<TensorImpl>::adopt(t);
 }
 
-Ref<TensorImpl> TensorImpl::empty(Dtype dtype, Dims shape, Device device) {
+Ref<TensorImpl> TensorImpl::empty(Dtype dtype, Dims shape) {
   const std::int64_t n = checked_numel(shape, itemsize(dtype));
-  return make(dtype, device, shape, row_major(shape), Storage::allocate(n * itemsize(dtype)));
+  return make(dtype, {}, shape, row_major(shape), Storage::allocate(n * itemsize(dtype)));
 }
 
 void TensorImpl::destroy() noexcept {

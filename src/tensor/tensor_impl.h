@@ -23,13 +23,13 @@ class TensorImpl {
  public:
   static constexpr int inline_rank = 4;
 
-  /// A tensor over `storage`; strides and offset in elements. A null storage makes a tensor that is only a shape.
+  /// A tensor over `storage`; strides and offset in elements. A null storage makes a form.
   static Ref<TensorImpl> make(Dtype dtype, Device device, Dims shape, Dims strides, Ref<Storage> storage,
                               std::int64_t offset = 0);
   /// A tensor with the shape and strides of a dense one, over fresh `storage`.
   static Ref<TensorImpl> make_like(const TensorImpl& dense, Dtype dtype, Ref<Storage> storage);
-  /// A row-major tensor with memory from the pool.
-  static Ref<TensorImpl> empty(Dtype dtype, Dims shape, Device device = {});
+  /// A row-major tensor on the CPU, with memory from the pool.
+  static Ref<TensorImpl> empty(Dtype dtype, Dims shape);
 
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
@@ -53,9 +53,11 @@ class TensorImpl {
   Dims strides() const noexcept { return {dims_ + ndim_, static_cast<std::size_t>(ndim_)}; }
   std::int64_t offset() const noexcept { return offset_; }
   bool contiguous() const noexcept { return contiguous_; }
+  /// Only shape, dtype and strides, for those who look no further: not even a version.
+  bool is_form() const noexcept { return !storage_; }
   Storage* storage() const noexcept { return storage_.get(); }
   const Ref<Storage>& storage_ref() const noexcept { return storage_; }
-  /// Address of the element at index 0.
+  /// Address of the element at index 0, for the CPU and the borders; null on meta and of a form.
   std::byte* data() const noexcept { return data_; }
 
   AutogradMeta* autograd = nullptr;  ///< null unless it requires a gradient or a hook hangs on it

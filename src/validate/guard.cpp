@@ -154,6 +154,7 @@ void SchemaGuard::check_elementwise(Validated& v, bool in_place) {
 void SchemaGuard::check_other(Validated& v) {
   const Call& c = v.call_;
   const OpSchema& schema = c.op.schema;
+  if (c.op.arity == 0) return check_creation(v);
   if (c.in.empty()) throw ValueError(op_text(c.op) + ": needs at least one tensor", {{"op", std::string(c.op.name())}});
   for (std::size_t i = 0; i < c.in.size(); ++i) {
     if (c.in[i].tensor == nullptr) throw_number(c.op, i);
@@ -182,6 +183,20 @@ void SchemaGuard::check_other(Validated& v) {
     v.viewable_ = c.op.view(c, v.out_[0]);
     return;
   }
+  foresee(v);
+}
+
+void SchemaGuard::check_creation(Validated& v) {
+  const Call& c = v.call_;
+  if (c.op.device_field >= 0) v.device_ = c.attrs->field<std::optional<Device>>(c.op.device_field).value_or(Device());
+  foresee(v);
+  v.dtype_ = v.out_dtype_;
+  if (!contains(c.op.schema.types, v.dtype_)) throw_unsupported_dtype(c.op, v.dtype_);
+}
+
+void SchemaGuard::foresee(Validated& v) {
+  const Call& c = v.call_;
+  const OpSchema& schema = c.op.schema;
   c.op.infer(c, v.out_.data());
   v.out_dtype_ = v.out_[0].dtype;
   for (int k = 0; k < c.op.outputs; ++k) {
@@ -200,6 +215,7 @@ void SchemaGuard::check_determinism(const Validated& v) {
 
 void SchemaGuard::check_target(const Validated& v, const TensorImpl& target) {
   const OpInfo& op = v.call_.op;
+  if (target.device() != v.device_) throw_devices(op, target.device(), v.device_);
   if (target.dtype() != v.out_dtype_) {
     throw DtypeMismatch(
         op_text(op) + ": in place, " + text(target.dtype()) + " keeps its dtype and cannot take " + text(v.out_dtype_) +

@@ -84,6 +84,9 @@ class SchemaGuard {
   }
   static void check_elementwise(Validated& v, bool in_place);
   static void check_other(Validated& v);
+  static void check_creation(Validated& v);
+  /// Asks the op what its outputs will be.
+  static void foresee(Validated& v);
   static void check_determinism(const Validated& v);
   static void check_target(const Validated& v, const TensorImpl& target);
   static void report(Recorder& r, const Validated& v, const TensorImpl* target);

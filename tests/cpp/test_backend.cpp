@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "apply.h"
@@ -77,6 +78,50 @@ TEST(Backend, CopiesFillsAndAllocatesWithoutARecord) {
   b.synchronise();
   for (int i = 0; i < 6; ++i) EXPECT_EQ(reinterpret_cast<const float*>(copy->data())[i], 1.5f);
   EXPECT_EQ(copy->autograd, nullptr);
+}
+
+/// The leaves (mark.h) that are saved for the gradient of each operand: the incoming gradient is not.
+std::vector<std::uint32_t> saved(const OpInfo& op) {
+  std::vector<std::uint32_t> r;
+  for (int i = 0; i < op.arity; ++i) r.push_back(gradient_reads(op)[static_cast<std::size_t>(i)].reads & ~1u);
+  return r;
+}
+
+/// By hand: g is leaf 0, the operands follow, then the output.
+TEST(GradientReads, AreFoundForOpsThatAreNoFormulas) {
+  const std::map<std::string_view, std::vector<std::uint32_t>> expected = {{"sum", {0}},
+                                                                           {"mean", {0}},
+                                                                           {"prod", {0b010}},
+                                                                           {"max", {0b110}},
+                                                                           {"min", {0b110}},
+                                                                           {"any", {0}},
+                                                                           {"argmax", {0}},
+                                                                           {"others", {0b110, 0b110}},
+                                                                           {"reshape", {0}},
+                                                                           {"slice", {0}},
+                                                                           {"astype", {0}},
+                                                                           {"contiguous", {0}},
+                                                                           {"matmul", {0b100, 0b010}},
+                                                                           {"take", {0b100, 0}},
+                                                                           {"scatter_add", {0b100, 0}},
+                                                                           {"softmax", {0b010}},
+                                                                           {"log_softmax", {0b010}},
+                                                                           {"write_view", {0, 0}},
+                                                                           {"embed_slice", {0}}};
+  for (const auto& [name, reads] : expected) EXPECT_EQ(saved(find_op(name)), reads) << name;
+}
+
+TEST(Meta, OpsGiveTheFormsThatTheGuardForesees) {
+  const Tensor x = empty({4, 3}, Dtype::float32, Device{DeviceKind::meta});
+  const Tensor y = matmul(tanh(x), permute_dims(x, {1, 0}));
+  EXPECT_EQ(y.device().kind, DeviceKind::meta);
+  EXPECT_EQ(to_vector(y.shape()), (Shape{4, 4}));
+  EXPECT_EQ(y.impl()->data(), nullptr);
+  EXPECT_FALSE(y.impl()->is_form());
+  const auto [q, r] = divmod(x, x);
+  EXPECT_EQ(to_vector(r.shape()), to_vector(q.shape()));
+  EXPECT_THROW((void)sum(x).item(), Unsupported);
+  EXPECT_THROW((void)add(x, zeros({4, 3})), DeviceMismatch);
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ DIRECTION = {
     "validate": {"ops", "tensor", "public"},
     "compute": {"ops", "tensor", "public"},
     "compute/cpu": {"compute", "ops", "tensor", "public"},
+    "compute/meta": {"compute", "ops", "tensor", "public"},
     "compute/codegen": {"ops", "tensor", "public"},
     "record": {"ops", "tensor", "public"},
     "explain": {"ops", "tensor", "public"},
@@ -65,7 +66,8 @@ EXCEPTIONS = [
     ("explain/trace.cpp", "compute/cpu/*.h", "a trace names the instruction set and the threads of the machine"),
     # A backend computes only what the guard has passed: Validated is the argument's type.
     ("compute/backend.h", "validate/guard.h", "Validated is the only key to a backend"),
-    ("compute/backend.cpp", "compute/cpu/backend.h", "the array of backends names each"),
+    ("compute/backend.cpp", "compute/*/backend.h", "the array of backends names each"),
+    ("gradient_reads.cpp", "compute/meta/backend.h", "what gradients read is found where there is no memory"),
     # A gradient is ops again, and a fused one a kernel.
     ("record/*", "apply.h", "gradients are recorded ops"),
     ("record/node.cpp", "compute/backend.h", "a node asks its backend for the fused gradient"),
@@ -346,6 +348,7 @@ OP_NAMES_ELSEWHERE = {
     "apply.cpp": ({"add"}, "gradients are summed with find_op"),
     "python/operands.cpp": ({"astype", "min", "max"}, "promotion casts with find_op; clip's bounds in an error"),
     "python/indexing.cpp": ({"astype", "where"}, "assignment with find_op"),
+    "python/module.cpp": ({"empty", "full"}, "functions that take more than the op of their name"),
     "python/from_python.cpp": ({"astype", "reshape", "concat"}, "nested lists of tensors with find_op"),
     "python/to_numpy.cpp": ({"astype"}, "NumPy's method"),
     "python/members.cpp": ({"real", "imag", "contiguous"}, "properties and a method of Tensor"),

@@ -215,13 +215,11 @@ Tensor gradient(const GradientRequest& q) {
   const Dtype dtype = computed(q.dtype);
   const ElementwiseFn fn = kernels().gradient[q.op.elementwise][q.operand][static_cast<std::size_t>(dtype)];
   if (fn == nullptr) return {};
-  const TensorImpl* like = nullptr;
   DimList shape;
   std::array<LoopOperand, max_operands> in{};
   std::array<ByteStrides, max_operands> strides;
   for (const Tensor& t : q.leaves) {
     if (t && !broadcast_into(shape, t.impl()->shape())) throw ShapeMismatch("a gradient does not fit its operand", {});
-    if (t && like == nullptr) like = t.impl();
   }
   for (std::size_t i = 0; i < q.leaves.size(); ++i) {
     if (!q.leaves[i]) {
@@ -231,7 +229,7 @@ Tensor gradient(const GradientRequest& q) {
       in[i] = operand(*q.leaves[i].impl(), shape, strides[i]);
     }
   }
-  TensorRef out = TensorImpl::empty(q.dtype, shape, like->device());
+  TensorRef out = TensorImpl::empty(q.dtype, shape);
   ByteStrides out_strides;
   const LoopOperand to = operand(*out, shape, out_strides);
   // After them, what tells numbers from nothings.

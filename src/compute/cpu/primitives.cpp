@@ -8,6 +8,7 @@
 
 #include "compute/blocking.h"
 #include "compute/cpu/backend.h"
+#include "compute/cpu/creation.h"
 #include "compute/cpu/describe.h"
 #include "compute/cpu/gemm.h"
 #include "compute/cpu/indexing.h"
@@ -260,6 +261,11 @@ constexpr Entry entries[] = {
     {"others", run_plainly<others_of>},
     {"take", run_plainly<take_from>},
     {"scatter_add", run_plainly<scatter_add_to>},
+    {"empty", run_plainly<leave_empty>},
+    {"full", run_plainly<fill_full>},
+    {"arange", run_plainly<fill_range>},
+    {"linspace", run_plainly<fill_linspace>},
+    {"eye", run_plainly<fill_eye>},
 };
 
 }  // namespace
