@@ -13,8 +13,7 @@ namespace {
 
 inline bool any_wants_grad(const Call& c) {
   for (const Operand& o : c.in) {
-    if (o.tensor != nullptr && (o.tensor->requires_grad || o.tensor->autograd != nullptr) && wants_grad(*o.tensor))
-      return true;
+    if (o.tensor != nullptr && wants_grad(*o.tensor)) return true;
   }
   return false;
 }
@@ -32,7 +31,7 @@ TensorRef make_view(const Call& c, const Validated& v) {
   TensorRef view = TensorImpl::make(v.out_dtype(), x.device(), v.shape(), v.strides(), x.storage_ref(),
                                     x.offset() * scale + v.offset());
   view->nothings = x.nothings;
-  if (is_differentiable(x.dtype())) set_view(*view, x, {&c.op, AttrRef::share(c.attrs)});
+  if (is_differentiable(x.dtype())) set_view(*view, x, c.op, c.attrs);
   return view;
 }
 

@@ -46,10 +46,10 @@ void each_held(const Thing& t, F f) {
         },
         &f);
   } else if (const auto* tensor = std::get_if<TensorImpl*>(&t)) {
+    if (TensorImpl* parent = (*tensor)->view.parent) f(Thing(parent));
     const AutogradMeta* m = (*tensor)->autograd;
     if (m == nullptr) return;
     if (m->grad) f(Thing(m->grad.get()));
-    if (m->base) f(Thing(m->base.get()));
     if (m->grad_fn) f(Thing(m->grad_fn.get()));
     if (Node* a = m->accumulator.load(std::memory_order_acquire)) f(Thing(a));
     if (m->hooks) f(Thing(m->hooks.get()));

@@ -157,11 +157,13 @@ TensorRef dense_copy(const TensorImpl& t) {
 
 /// Whether no other tensor that a program can reach lies in this one's storage.
 bool alone(const TensorImpl& t) {
-  const std::uint32_t users = t.storage()->users();
-  if (users == 1) return true;
-  const TensorImpl* base = t.autograd != nullptr ? t.autograd->base.get() : nullptr;
-  return users == 2 && base != nullptr && base->storage() == t.storage() && base->users() == 1 &&
-         base->wrapper == nullptr;
+  std::uint32_t users = t.storage()->users() - 1;
+  // Those it is a view of, as long as only the view itself holds them.
+  for (const TensorImpl* p = t.view.parent; p != nullptr; p = p->view.parent) {
+    if (p->users() != 1 || p->wrapper != nullptr) break;
+    users -= p->storage() == t.storage() ? 1 : 0;
+  }
+  return users == 0;
 }
 
 /// A tensor with the elements and, where others share it or nothing is gained, the storage of `t`.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <ranges>
 
 #include "apply.h"
 #include "tensor/context.h"
@@ -14,6 +15,10 @@ namespace {
 constexpr std::size_t meta_capacity = std::size_t{1} << (6 + pool::detail::small_class(sizeof(AutogradMeta)));
 
 const bool installed = [] {
+  destroy_view_link = [](ViewLink& v) noexcept {
+    if (v.attrs != nullptr) v.attrs->release();
+    v.parent->release();
+  };
   destroy_autograd_meta = [](AutogradMeta* m) noexcept {
     m->~AutogradMeta();
     pool::release(m, meta_capacity);
@@ -22,22 +27,36 @@ const bool installed = [] {
 }();
 
 /// The base that `t` is a view of, itself for others.
-TensorImpl& base_of(TensorImpl& t) { return t.autograd != nullptr && t.autograd->base ? *t.autograd->base : t; }
+TensorImpl& base_of(TensorImpl& t) { return t.view.parent != nullptr ? *t.view.base : t; }
 
-/// Builds the nodes of a view's chain again, on top of the base's present history.
-void regenerate(TensorImpl& view) {
-  AutogradMeta& m = *view.autograd;
-  AutogradMeta& base = meta_of(*m.base);
-  if (m.base_history == base.history) return;
+/// How often the history of `t` was replaced.
+std::uint64_t history_of(const TensorImpl& t) { return t.autograd != nullptr ? t.autograd->history : 0; }
+
+/// Makes the nodes of a view again, and of those that it is a view of, on top of the base's present history.
+[[gnu::noinline]] void regenerate(TensorImpl& view, std::uint64_t now) {
+  std::vector<TensorImpl*> late;
+  for (TensorImpl* t = &view; t->view.parent != nullptr && t->view.base_history != now; t = t->view.parent) {
+    late.push_back(t);
+  }
   // Whoever asks first makes the nodes, so they belong to no program that is being explained.
   const ScopedSet<bool> recording(context().grad_mode, true);
   const ScopedSet<Recorder*> hidden(context().recorder, nullptr);
-  const Tensor t = follow(Tensor::share(m.base.get()), m.chain);
-  m.hooks.reset();  // they stay with the nodes of the old value
-  m.grad_fn = t.impl()->autograd != nullptr ? t.impl()->autograd->grad_fn : NodeRef();
-  m.output = 0;
-  m.base_history = base.history;
-  view.requires_grad = view.requires_grad || t.impl()->requires_grad;
+  for (TensorImpl* t : std::views::reverse(late)) {
+    const Tensor again = apply_one(*t->view.op, Tensor::share(t->view.parent), t->view.attrs);
+    const AutogradMeta* made = again.impl()->autograd;
+    AutogradMeta& m = meta_of(*t);
+    m.hooks.reset();  // they stay with the nodes of the old value
+    m.grad_fn = made != nullptr ? made->grad_fn : NodeRef();
+    m.output = 0;
+    t->view.base_history = now;
+    t->requires_grad = t->requires_grad || again.impl()->requires_grad;
+  }
+}
+
+/// Brings the history of a view up to that of its base.
+void refresh(TensorImpl& t) {
+  if (t.view.parent == nullptr) return;
+  if (const std::uint64_t now = history_of(*t.view.base); t.view.base_history != now) regenerate(t, now);
 }
 
 }  // namespace
@@ -58,15 +77,25 @@ std::vector<const ViewStep*> ViewChain::steps() const {
   return all;
 }
 
+std::shared_ptr<const ViewChain> chain_to(const TensorImpl& view) {
+  std::vector<const ViewLink*> links;
+  for (const TensorImpl* t = &view; t->view.parent != nullptr; t = t->view.parent) links.push_back(&t->view);
+  std::shared_ptr<const ViewChain> chain;
+  for (const ViewLink* v : std::views::reverse(links)) {
+    chain = std::make_shared<const ViewChain>(ViewStep{v->op, AttrRef::share(v->attrs)}, std::move(chain));
+  }
+  return chain;
+}
+
 std::shared_ptr<const ViewChain> chain_after(ViewStep first, const ViewChain& rest) {
   auto chain = std::make_shared<const ViewChain>(std::move(first), nullptr);
   for (const ViewStep* s : rest.steps()) chain = std::make_shared<const ViewChain>(*s, std::move(chain));
   return chain;
 }
 
-bool wants_grad_slowly(TensorImpl& t) {
-  grad_fn(t);
-  return t.requires_grad;
+bool wants_grad_slowly(TensorImpl& view) {
+  refresh(view);
+  return view.requires_grad;
 }
 
 AutogradMeta& meta_of(TensorImpl& t) {
@@ -80,9 +109,8 @@ AutogradMeta& meta_of(TensorImpl& t) {
 }
 
 NodeRef grad_fn(TensorImpl& t) {
-  if (t.autograd == nullptr) return {};
-  if (t.autograd->base) regenerate(t);
-  return t.autograd->grad_fn;
+  refresh(t);
+  return t.autograd != nullptr ? t.autograd->grad_fn : NodeRef();
 }
 
 bool is_leaf(TensorImpl& t) { return !grad_fn(t); }
@@ -114,12 +142,11 @@ void set_history(TensorImpl& out, NodeRef node, std::uint32_t output) {
   out.requires_grad = true;
 }
 
-void set_view(TensorImpl& view, TensorImpl& source, ViewStep step) {
-  AutogradMeta& m = meta_of(view);
+void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, const Attributes* attrs) {
   TensorImpl& base = base_of(source);
-  m.chain = std::make_shared<const ViewChain>(std::move(step), &base != &source ? source.autograd->chain : nullptr);
-  m.base = TensorRef::share(&base);
-  m.base_history = meta_of(base).history;
+  source.retain();
+  if (attrs != nullptr) attrs->retain();
+  view.view = {&source, &base, &op, attrs, history_of(base)};
 }
 
 NodeRef record(const Call& call, std::span<const TensorRef> outputs, Dtype computed) {
@@ -163,7 +190,7 @@ InPlaceRecord::InPlaceRecord(const Call& call, TensorImpl& target, Dtype compute
   if (view) {
     Edge old = wants_grad(base_) ? gradient_edge(base_) : Edge();
     node_ = NodeRef::adopt(
-        ViewWriteNode::make(op_, std::move(old), base_, target.autograd->chain, writing.through, target.shape())
+        ViewWriteNode::make(op_, std::move(old), base_, chain_to(target), writing.through, target.shape())
             .leak());
   } else {
     node_ = NodeRef::share(op_.get());

@@ -13,7 +13,7 @@ struct ViewStep {
   const OpInfo* op;
   AttrRef attrs;
 };
-/// The last step, and the chain of those before it, which views of one parent share.
+/// The last step, and the chain of those before it. Made for a write that is recorded; views themselves have links.
 struct ViewChain {
   ViewStep step;
   std::shared_ptr<const ViewChain> before;
@@ -24,6 +24,8 @@ struct ViewChain {
   /// From the base on.
   std::vector<const ViewStep*> steps() const;
 };
+/// From the base of a view to it.
+std::shared_ptr<const ViewChain> chain_to(const TensorImpl& view);
 /// `first`, then the steps of `rest`.
 std::shared_ptr<const ViewChain> chain_after(ViewStep first, const ViewChain& rest);
 
@@ -42,17 +44,13 @@ struct AutogradMeta {
   std::uint32_t output = 0;                           ///< of grad_fn
   std::atomic<AccumulateGrad*> accumulator{nullptr};  ///< of a leaf that some op has used; owned, set once
   std::shared_ptr<HookList> hooks;
-  // A view of a tensor that can be written in place, whatever mode it was made in:
-  TensorRef base;
-  std::shared_ptr<const ViewChain> chain;
-  std::uint64_t base_history = 0;  ///< of the base when grad_fn was made
-  std::uint64_t history = 0;       ///< counts how often this tensor's own grad_fn was replaced by a write
+  std::uint64_t history = 0;  ///< counts how often this tensor's own grad_fn was replaced by a write
 };
 
 AutogradMeta& meta_of(TensorImpl& t);
-bool wants_grad_slowly(TensorImpl& t);
+bool wants_grad_slowly(TensorImpl& view);
 /// Whether `t` requires grad; a view may have come to it by a write to its base.
-inline bool wants_grad(TensorImpl& t) { return t.requires_grad || (t.autograd != nullptr && wants_grad_slowly(t)); }
+inline bool wants_grad(TensorImpl& t) { return t.requires_grad || (t.view.parent != nullptr && wants_grad_slowly(t)); }
 /// Where gradients of `t` flow; regenerates a view's history after its base was written.
 Edge gradient_edge(TensorImpl& t);
 /// The node that made `t`, null for a leaf or a tensor without history.
@@ -63,7 +61,7 @@ void set_requires_grad(TensorImpl& t, bool on);
 /// Enters `node` as what made `out`.
 void set_history(TensorImpl& out, NodeRef node, std::uint32_t output);
 /// Remembers that `view` was made from `source` by `op`.
-void set_view(TensorImpl& view, TensorImpl& source, ViewStep step);
+void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, const Attributes* attrs);
 
 /// Records a call that was just computed, and gives its node: null where no output has a gradient. Only called when an
 /// operand requires grad.

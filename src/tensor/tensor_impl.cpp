@@ -6,6 +6,7 @@
 namespace hyalite {
 
 void (*destroy_autograd_meta)(AutogradMeta*) noexcept = nullptr;
+void (*destroy_view_link)(ViewLink&) noexcept = nullptr;
 
 static_assert(sizeof(TensorImpl) <= pool::largest_small);
 
@@ -63,8 +64,9 @@ Ref<TensorImpl> TensorImpl::empty(Dtype dtype, Dims shape) {
 }
 
 void TensorImpl::destroy() noexcept {
-  if (autograd == nullptr) return free();
-  // A gradient may have a gradient, and so on: each waits its turn instead of being freed inside the one before.
+  if (autograd == nullptr && view.parent == nullptr) return free();
+  // A gradient may have a gradient, a view be one of a view, and so on: each waits its turn instead of being freed
+  // inside the one before.
   static constinit thread_local TensorImpl* waiting HYALITE_INITIAL_EXEC = nullptr;
   static constinit thread_local bool freeing HYALITE_INITIAL_EXEC = false;
   wrapper = std::exchange(waiting, this);
@@ -72,7 +74,8 @@ void TensorImpl::destroy() noexcept {
   freeing = true;
   while (TensorImpl* t = waiting) {
     waiting = static_cast<TensorImpl*>(t->wrapper);
-    destroy_autograd_meta(t->autograd);
+    if (t->autograd != nullptr) destroy_autograd_meta(t->autograd);
+    if (t->view.parent != nullptr) destroy_view_link(t->view);
     t->free();
   }
   freeing = false;

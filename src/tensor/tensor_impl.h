@@ -15,8 +15,24 @@
 namespace hyalite {
 
 struct AutogradMeta;
-/// Frees what `record/` attached; installed there, so that tensor/ need not know it.
+class Attributes;
+class TensorImpl;
+struct OpInfo;
+
+/// What a view that can be written in place was made from, and by what: a view of a view links to that view, so that
+/// making one costs the same however many came before.
+struct ViewLink {
+  TensorImpl* parent = nullptr;  ///< held by the link; null of a tensor that is no view
+  // Of a view only:
+  TensorImpl* base;  ///< at the beginning of the links, held by the last of them
+  const OpInfo* op;
+  const Attributes* attrs;     ///< held; may be null
+  std::uint64_t base_history;  ///< of the base when this tensor's own history was made
+};
+
+// What `record/` attached is freed by it; installed there, so that tensor/ need not know it.
 extern void (*destroy_autograd_meta)(AutogradMeta*) noexcept;
+extern void (*destroy_view_link)(ViewLink&) noexcept;
 
 /// Handles share it by reference count. The shape does not change after construction, but for in-place views.
 class TensorImpl {
@@ -64,6 +80,7 @@ class TensorImpl {
   bool requires_grad = false;        ///< kept in step with `autograd` by record/
   bool nothings = false;             ///< a gradient that may be nothing somewhere (apply.h)
   void* wrapper = nullptr;           ///< the front end's object, held weakly
+  ViewLink view;                     ///< kept by record/
 
  private:
   TensorImpl() = default;
