@@ -67,8 +67,8 @@ Outputs compute(R rec, Context& ctx, const Call& c, const Validated& v, TensorIm
       return o;
     }
     case OpKind::composite: {
-      const ScopedSet<bool> off(ctx.grad_mode, false);
-      return Outputs(TensorRef::adopt(c.op.compose(c).leak()));
+      const ScopedSet<bool> mode(ctx.grad_mode, ctx.grad_mode && c.op.follows_parts());
+      return c.op.compose(c);
     }
     default: {
       const RunFn run = backend.run[static_cast<std::size_t>(c.op.index)];
@@ -122,7 +122,8 @@ void report_node(Recorder& r, const Call& c, Node* node, bool wanted) {
     r.end("no node", {},
           !context().grad_mode ? "GradMode is off"
           : !wanted            ? "no operand requires grad"
-          : !c.op.has_gradient ? "the op has no gradient"
+          : c.op.follows_parts() ? "the ops that it is made of record themselves"
+          : !c.op.has_gradient   ? "the op has no gradient"
                                : "the result's dtype has no gradient");
     return;
   }

@@ -178,13 +178,26 @@ void inferred(const Call& c, OutputSpec* to) {
 }
 
 template <class Op>
-Tensor composed(const Call& c) {
-  return with_attributes<Op>(c.attrs, [&](const auto&... a) {
-    return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return Op::compose(Tensor::share(c.in[I].tensor)..., a...);
+Outputs composed(const Call& c) {
+  const auto operand = [&](std::size_t i) { return Tensor::share(c.in[i].tensor); };
+  const auto one = [](Tensor t) { return TensorRef::adopt(t.leak()); };
+  auto result = with_attributes<Op>(c.attrs, [&](const auto&... a) {
+    if constexpr (Op::schema.variadic) {
+      std::vector<Tensor> all;
+      for (std::size_t i = 0; i < c.in.size(); ++i) all.push_back(operand(i));
+      return Op::compose(all, a...);
+    } else {
+      return [&]<std::size_t... I>(std::index_sequence<I...>) { return Op::compose(operand(I)..., a...); }
+      (std::make_index_sequence<Op::arity>());
     }
-    (std::make_index_sequence<Op::arity>());
   });
+  if constexpr (Op::outputs > 1) {
+    Outputs o;
+    std::apply([&, k = std::size_t{0}](auto&... t) mutable { ((o[k++] = one(t)), ...); }, result.of);
+    return o;
+  } else {
+    return Outputs(one(result));
+  }
 }
 
 template <class Op>
@@ -206,7 +219,7 @@ OpInfo make_info(int index) {
     if constexpr (HasAttr<Op>) o.defaults = Attributes::make(typename Op::template Attr<double>{});
     o.gradient = &elementwise_gradient<Op>;
   } else {
-    if constexpr (Op::schema.kind != OpKind::view) o.infer = &inferred<Op>;
+    if constexpr (Op::schema.kind != OpKind::view && has_own_gradient<Op>) o.infer = &inferred<Op>;
     o.needs_shapes = true;
     if constexpr (HasFields<Op>) o.defaults = Attributes::make(typename Op::Attr{});
     if constexpr (Op::schema.kind == OpKind::view) {
@@ -215,7 +228,7 @@ OpInfo make_info(int index) {
       };
     }
     if constexpr (Op::schema.kind == OpKind::composite) o.compose = &composed<Op>;
-    if constexpr (Op::arity != 0) {
+    if constexpr (Op::arity != 0 && has_own_gradient<Op>) {
       constexpr auto exists = gradients_exist<Op>();
       for (std::size_t i = 0; i < exists.size(); ++i) {
         o.reads[i].exists = exists[i];

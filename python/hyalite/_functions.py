@@ -4,8 +4,8 @@ from . import _C, _creation, _dtypes
 from ._creation import _operand
 
 __all__ = [
-    "astype", "broadcast_arrays", "broadcast_shapes", "concat", "expand_dims", "flip", "matrix_transpose", "moveaxis",
-    "reshape", "set_printoptions", "source", "squeeze", "stack", "unstack",
+    "astype", "broadcast_arrays", "broadcast_shapes", "concat", "expand_dims", "reshape", "set_printoptions", "source",
+    "squeeze", "unstack",
 ]  # fmt: skip
 
 _native_astype, _native_reshape, _native_concat = _C.astype, _C.reshape, _C.concat
@@ -160,22 +160,11 @@ def concat(arrays, /, *, axis=0):
     return _native_concat(arrays, axis)
 
 
-def stack(arrays, /, *, axis=0):
-    """The tensors, all of one shape, along a new axis."""
-    arrays = _operands(arrays, "stack")
-    if not arrays:
-        raise ValueError("stack(): needs at least one tensor; write [x]")
-    axis = _axis(axis, arrays[0].ndim + 1, "stack")
-    shapes = {a.shape for a in arrays}
-    if len(shapes) > 1:
-        raise _C.ShapeMismatch(f"stack(): {' and '.join(map(str, sorted(shapes)))} differ; all shapes must be equal")
-    return _native_concat([_native_expand_dims(a, axis) for a in arrays], axis)
-
 
 def unstack(x, /, *, axis=0):
     """The pieces of `x` along an axis, as a tuple of views."""
     x = _operand(x, "unstack")
-    front = moveaxis(x, _axis(axis, x.ndim, "unstack"), 0)
+    front = _C.moveaxis(x, _axis(axis, x.ndim, "unstack"), 0)
     return tuple(front[i] for i in range(front.shape[0]))
 
 
@@ -188,41 +177,8 @@ def _axis(axis, ndim, op, name="axis"):
     return a % ndim
 
 
-def _axes(axes, ndim, op, name="axis"):
-    """Axes counted from the front, each named once."""
-    found = [_axis(a, ndim, op, name) for a in _C._integers(axes, op, name)]
-    if len(set(found)) != len(found):
-        raise ValueError(f"{op}(): {name} {axes} names an axis twice; name each once")
-    return found
 
 
-def moveaxis(x, source, destination, /):
-    """Axes moved to other places, the others in their order; a view."""
-    x = _operand(x, "moveaxis")
-    places = _axes(source, x.ndim, "moveaxis", "source"), _axes(destination, x.ndim, "moveaxis", "destination")
-    if len(places[0]) != len(places[1]):
-        raise ValueError(
-            f"moveaxis(): source {source} and destination {destination} differ in length; name as many axes"
-        )
-    order = [a for a in range(x.ndim) if a not in places[0]]
-    for to, a in sorted(zip(places[1], places[0], strict=True)):
-        order.insert(to, a)
-    return _C.permute_dims(x, order)
-
-
-def flip(x, /, *, axis=None):
-    """The elements in reverse order along axes (None: all); a view."""
-    x = _operand(x, "flip")
-    axes = range(x.ndim) if axis is None else _axes(axis, x.ndim, "flip")
-    return x[tuple(slice(None, None, -1) if a in axes else slice(None) for a in range(x.ndim))]
-
-
-def matrix_transpose(x, /):
-    """The last two axes exchanged, a view."""
-    x = _operand(x, "matrix_transpose")
-    if x.ndim < 2:
-        raise ValueError(f"matrix_transpose(): {x.shape} has no two axes; write hl.expand_dims(x, 0) first")
-    return x.mT
 
 
 def broadcast_shapes(*shapes):

@@ -5,10 +5,11 @@
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/movement.h"
+#include "ops/rearrange.h"
 #include "ops/reduce.h"
 
 namespace hyalite {
 
-using AllOps = JoinLists<Elementwise, Reductions, Movement, Linear, Creation>::type;
+using AllOps = JoinLists<Elementwise, Reductions, Movement, Rearrangement, Linear, Creation>::type;
 
 }  // namespace hyalite

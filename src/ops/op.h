@@ -151,6 +151,15 @@ using BinaryKernel = Kernel<Derived, 2>;
 template <class Derived>
 using TernaryKernel = Kernel<Derived, 3>;
 
+/// An op made of other ops, which record themselves: its gradient follows from theirs. One that has a better gradient of
+/// its own says it, as other kernels do.
+template <class Derived, int N>
+struct Composite : Kernel<Derived, N> {
+  static constexpr bool own_gradient = false;
+};
+template <class Op>
+inline constexpr bool has_own_gradient = !requires { Op::own_gradient; };
+
 /// "No gradient", which is not "gradient zero".
 struct None {};
 inline constexpr None none;

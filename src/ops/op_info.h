@@ -87,13 +87,13 @@ struct OpInfo {
   std::array<GradientReads, most_operands> reads{};  ///< by operand; of elementwise ops, of others only what exists
   int device_field = -1;                             ///< the attribute that says where an op without operands works
 
-  /// Dtype and shape of each output; throws on operands that do not fit. Null for elementwise ops, which broadcast, and
-  /// for views.
+  /// Dtype and shape of each output; throws on operands that do not fit. Null for elementwise ops, which broadcast, for
+  /// views, and for composites that leave it to their parts.
   void (*infer)(const Call&, OutputSpec* outputs) = nullptr;
   /// The view, for ops that only look at their operand in another way; false where the strides do not allow one.
   bool (*view)(const Call&, OutputSpec&) = nullptr;
-  /// The result by other ops, for ops without a kernel of their own.
-  Tensor (*compose)(const Call&) = nullptr;
+  /// The results by other ops, for ops without a kernel of their own.
+  Outputs (*compose)(const Call&) = nullptr;
   /// The gradient for operand i as recorded ops.
   Tensor (*gradient)(const GradientCall&, int i) = nullptr;
   /// The tangent of the result, of ops that are neither elementwise nor linear and say it under their gradient.
@@ -101,6 +101,9 @@ struct OpInfo {
   bool has_gradient = false;
   bool needs_shapes = false;  ///< gradients ask for the operands' shapes
 
+  /// Made of ops that record themselves.
+  bool follows_parts() const { return compose != nullptr && gradient == nullptr; }
+  bool differentiable() const { return has_gradient || follows_parts(); }
   std::string_view name() const { return schema.name; }
   std::span<const AttrField> fields() const {
     return defaults ? std::span<const AttrField>(defaults->layout().fields) : std::span<const AttrField>();

@@ -177,8 +177,8 @@ Arguments unwrapped(const OpInfo& op, std::span<PyObject* const> given) {
     }
     if (!unwrap_or_scalar(given[i], args[i])) {
       if (PyErr_Occurred()) throw PythonError();
-      throw TypeError(std::string(op.name()) + "(): " + op.params[std::min(i, op.params.size() - 1)] +
-                          " must be a tensor, an array or a number, not " + Py_TYPE(given[i])->tp_name +
+      const std::string param = op.schema.variadic ? op.params[0] + "[" + std::to_string(i) + "]" : op.params[i];
+      throw TypeError(std::string(op.name()) + "(): " + param + " must be a tensor, an array or a number, not " + Py_TYPE(given[i])->tp_name +
                           "; write hl.asarray(x)",
                       {{"op", std::string(op.name())}});
     }
@@ -282,6 +282,7 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
     std::vector<PyObject*> raw;
     for (const Owned& o : items) raw.push_back(o.get());
     operands = unwrapped(op, raw);
+    make_tensors(op, operands);
     if (operands.empty())
       throw ValueError(std::string(op.name()) + "(): needs at least one tensor", {{"op", std::string(op.name())}});
   } else {
@@ -383,7 +384,7 @@ std::string doc_text(const OpInfo& op) {
              : "Accuracy: " + detail::field_text(op.schema.ulp) + " ULP for float32 and float64 (SLEEF 3.5.1).\n";
   }
   const auto& [first, second] = op.schema.gradient_ulp;
-  s += !op.has_gradient            ? "Gradient: none.\n"
+  s += !op.differentiable()        ? "Gradient: none.\n"
        : first == 0 && second == 0 ? "Gradient: yes, of any order.\n"
                                    : "Gradient: yes, of any order; within " + detail::field_text(first) +
                                          " ULP, the second within " + detail::field_text(second) + ".\n";

@@ -354,9 +354,10 @@ void bind_facts(nb::module_& m) {
     d["condition"] = o.schema.is_condition(0);
     d["result"] = static_cast<int>(o.schema.results[0]);
     d["integers_to_default"] = o.schema.integers != Integers::native;
-    d["has_gradient"] = o.has_gradient;
+    d["has_gradient"] = o.differentiable();
     // How forward mode passes it; "transpose" is what an op gets that says nothing.
-    d["tangent"] = o.elementwise >= 0     ? "gradient"
+    d["tangent"] = o.follows_parts()      ? "parts"
+                   : o.elementwise >= 0   ? "gradient"
                    : o.schema.is_linear() ? "linear"
                    : o.tangent != nullptr ? "rule"
                                           : "transpose";

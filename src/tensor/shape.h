@@ -128,7 +128,9 @@ inline DimList row_major(Dims shape) {
 inline int normalize_axis(std::int64_t axis, int ndim, const char* op) {
   if (axis < -ndim || axis >= ndim) {
     throw IndexError(std::string(op) + "(): axis " + std::to_string(axis) + " is out of range for " +
-                         std::to_string(ndim) + " dimensions",
+                         std::to_string(ndim) + " dimensions; " +
+                         (ndim > 0 ? "write one from " + std::to_string(-ndim) + " to " + std::to_string(ndim - 1)
+                                   : "a tensor without dimensions has none"),
                      {{"axis", axis}, {"ndim", std::int64_t{ndim}}});
   }
   return static_cast<int>(axis < 0 ? axis + ndim : axis);

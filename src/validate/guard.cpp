@@ -168,8 +168,8 @@ void SchemaGuard::check_other(Validated& v) {
             op_text(c.op) + ": indices of " + text(t.dtype()) + " are no integers; write indices.astype(hl.int64)",
             {{"op", std::string(c.op.name())}, {"left_dtype", std::string("int64")}, {"right_dtype", text(t.dtype())}});
       }
-    } else if (t.dtype() != lead.dtype() &&
-               !(schema.kind == OpKind::composite && t.dtype() == real_part(lead.dtype()))) {
+    } else if (t.dtype() != lead.dtype() && !(schema.kind == OpKind::composite && !c.op.follows_parts() &&
+                                              t.dtype() == real_part(lead.dtype()))) {
       // Above: the real or imaginary part of complex memory takes real values.
       throw_dtypes(c.op, i, lead.dtype(), t.dtype());
     }
@@ -197,6 +197,7 @@ void SchemaGuard::check_creation(Validated& v) {
 void SchemaGuard::foresee(Validated& v) {
   const Call& c = v.call_;
   const OpSchema& schema = c.op.schema;
+  if (c.op.infer == nullptr) return;  // its parts will say
   c.op.infer(c, v.out_.data());
   v.out_dtype_ = v.out_[0].dtype;
   for (int k = 0; k < c.op.outputs; ++k) {
@@ -253,7 +254,7 @@ void SchemaGuard::report(Recorder& r, const Validated& v, const TensorImpl* targ
     devices += (devices.empty() ? "" : " = ") + to_string(o.tensor->device());
     shapes += (shapes.empty() ? "" : " with ") + to_string(o.tensor->shape());
   }
-  shapes += " gives " + to_string(v.shape());
+  if (!c.op.follows_parts()) shapes += " gives " + to_string(v.shape());
   for (std::size_t i = 0; i < c.in.size(); ++i) {
     const TensorImpl* t = c.in[i].tensor;
     if (t == nullptr || c.op.elementwise < 0) continue;

@@ -15,7 +15,7 @@ from hyalite import _C
 OPS = {name: _C._op_facts(name) for name in _C._op_names()}
 ELEMENTWISE = [name for name, op in OPS.items() if op["elementwise"]]
 REDUCTIONS = [name for name, op in OPS.items() if not op["elementwise"] and "keepdims" in op["fields"]]
-OTHERS = [name for name in OPS if name not in ELEMENTWISE + REDUCTIONS]
+OTHERS = [name for name in OPS if name not in ELEMENTWISE + REDUCTIONS and OPS[name]["arity"] != 0]
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -368,7 +368,12 @@ CALLS = {
     "imag": both(lambda m, x: m.imag(x), (3, 4)),
     "astype": [([(3, 4)], lambda x: hl.astype(x, x.dtype), np.copy)],
     "contiguous": [([(3, 4)], lambda x: hl.contiguous(x.T), lambda x: x.T.copy())],
-    "concat": both(lambda m, x, y: m.concat([x, y, x], axis=1), (3, 4), (3, 2)),
+    "concat": both(lambda m, x, y: m.concat([x, y, x], axis=1), (3, 4), (3, 2))
+    + both(lambda m, x, y: m.concat([x, y.T], axis=None), (3, 4), (2, 3)),
+    "flip": both(lambda m, x: m.flip(x), (3, 4)) + both(lambda m, x: m.flip(x, axis=-1), (3, 4)),
+    "moveaxis": both(lambda m, x: m.moveaxis(x, (0, -1), (1, 0)), (2, 3, 4)),
+    "matrix_transpose": both(lambda m, x: m.matrix_transpose(x), (2, 3, 4)),
+    "stack": both(lambda m, x, y: m.stack([x, y, x], axis=-1), (3, 4), (3, 4)),
     "matmul": [call for shapes in PRODUCTS for call in both(lambda m, x, y: m.matmul(x, y), *shapes)],
     "take": take_call([2, 0, -1, 2], 1) + take_call([[1, 0], [2, 2]], 0),
     "softmax": along(hl.softmax, softmax),

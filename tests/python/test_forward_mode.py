@@ -95,7 +95,7 @@ def test_other_ops(op, name):
 def test_every_differentiable_op_has_a_rule_of_its_own():
     """None is left to the transpose of its backward."""
     names = [op for op in _C._op_names() if OPS[op]["has_gradient"]]
-    assert names and all(_C._op_facts(op)["tangent"] in ("gradient", "linear", "rule") for op in names)
+    assert names and all(_C._op_facts(op)["tangent"] in ("gradient", "linear", "rule", "parts") for op in names)
 
 
 @pytest.mark.parametrize("op", [op for op in SIMPLE if OPS[op]["arity"] > 1])

@@ -176,6 +176,8 @@ CARRYING = {
     "matmul, broadcast": lambda s: hl.sum(rows(s) @ hl.ones((6, 3, 2), dtype=s.dtype), axis=(0, 2)),
     "take": lambda s: hl.take(s, hl.asarray([0, 1, 2, 3]), axis=0),
     "reversed": lambda s: s[::-1][::-1],
+    "flip, moveaxis": lambda s: hl.moveaxis(hl.flip(rows(s), axis=0), 0, 1)[0, ::-1],
+    "matrix_transpose": lambda s: hl.matrix_transpose(rows(s))[0],
     "in place": lambda s: in_place(s),
     "view written in place": lambda s: view_written(s),
     "where inside": lambda s: hl.where(hl.asarray([True, True, False, True]), s, s * 2),

@@ -204,6 +204,7 @@ def arguments(name):
     tensors = [hl.zeros(3), hl.asarray([1, 0, 2]), hl.asarray([True, False, True]), hl.asarray([1j, 2, 0])]
     tensors += [hl.asarray([200, 0, 1], dtype=hl.uint8), hl.zeros((0,)), np.ones(3), np.float32(2), np.int8(3)]
     count = 2 if facts["arity"] < 0 else facts["arity"]
+    tensors += [hl.ones((2, 3))] if name == "matrix_transpose" else []
     pool = SAMPLE + tensors
     if count == 3:
         pool = [True, 3, 0.5, 2j, 2**70, None, *tensors[:4], np.int8(3)]
@@ -213,7 +214,14 @@ def arguments(name):
 
 def required(facts):
     """Attributes without defaults."""
-    values = {("shape", None): (3,), ("axes", None): (0,), ("dtype", "astype"): hl.float32, ("axis", "expand_dims"): 0}
+    values = {
+        ("shape", None): (3,),
+        ("axes", None): (0,),
+        ("source", None): 0,
+        ("destination", None): 0,
+        ("dtype", "astype"): hl.float32,
+        ("axis", "expand_dims"): 0,
+    }
     keys = [k for f in facts["fields"] for k in ((f, None), (f, facts["name"])) if k in values]
     return [values[k] for k in keys]
 
