@@ -120,11 +120,11 @@ void report_node(Recorder& r, const Call& c, Node* node, bool wanted) {
   r.stop();
   if (node == nullptr) {
     r.end("no node", {},
-          !context().grad_mode ? "GradMode is off"
-          : !wanted            ? "no operand requires grad"
+          !context().grad_mode   ? "GradMode is off"
+          : !wanted              ? "no operand requires grad"
           : c.op.follows_parts() ? "the ops that it is made of record themselves"
           : !c.op.has_gradient   ? "the op has no gradient"
-                               : "the result's dtype has no gradient");
+                                 : "the result's dtype has no gradient");
     return;
   }
   std::string edges;
@@ -151,7 +151,7 @@ Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
     if constexpr (R::on) report_node(rec.r, c, &in_place->node(), wanted);
   }
   CountedWrite count(target);
-  const Outputs o = compute(rec, ctx, c, v, target);
+  Outputs o = compute(rec, ctx, c, v, target);
   count.done();
   if constexpr (R::on) {
     rec.r.begin(Phase::compute, Who::backend, Who::op, StepKind::result);
@@ -170,7 +170,7 @@ Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
   } else {
     if constexpr (R::on) rec.r.begin(Phase::record, Who::op, Who::autograd, StepKind::lazy);
     if (recorded) [[unlikely]] {
-      node = record(c, o.first(c.op.outputs), v.dtype());
+      node = record(c, o.all(), v.dtype());
     }
     if constexpr (R::on) report_node(rec.r, c, node.get(), wanted);
   }
@@ -242,7 +242,7 @@ Outputs run(const Call& c, TensorImpl* target) {
 }  // namespace
 
 TensorRef apply(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs, TensorImpl* target) {
-  return std::move(run({op, in, attrs}, target)[0]);
+  return run({op, in, attrs}, target).take();
 }
 
 Outputs apply_all(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs) {

@@ -36,7 +36,7 @@ Outputs call_all(int op, std::initializer_list<Arg> args, const AttrRef& attrs =
 template <std::size_t n>
 std::array<Tensor, n> taken(Outputs o) {
   std::array<Tensor, n> r;
-  for (std::size_t k = 0; k < n; ++k) r[k] = Tensor::adopt(o[k].leak());
+  for (std::size_t k = 0; k < n; ++k) r[k] = Tensor::adopt(o.take(static_cast<int>(k)).leak());
   return r;
 }
 Tensor call_list(int op, const std::vector<Tensor>& tensors, const AttrRef& attrs = {});

@@ -12,7 +12,9 @@ using Reads = std::array<GradientReads, most_operands>;
 
 /// An operand on the meta device, as small as shows everything.
 Tensor example(const OpInfo& op, std::size_t operand, Dtype dtype, int rank) {
-  const Dtype own = op.schema.is_index(operand) ? Dtype::int64 : op.schema.is_condition(operand) ? Dtype::boolean : dtype;
+  const Dtype own = op.schema.is_index(operand)       ? Dtype::int64
+                    : op.schema.is_condition(operand) ? Dtype::boolean
+                                                      : dtype;
   return empty(Shape(static_cast<std::size_t>(rank), 2), own, Device{DeviceKind::meta});
 }
 
@@ -29,9 +31,9 @@ bool look(const OpInfo& op, Dtype dtype, std::span<const int> ranks, Reads& read
     }
     Outputs results = apply_all(op, in, op.defaults.get());
     for (int k = 0; k < op.outputs; ++k) {
-      const TensorImpl& o = *results[static_cast<std::size_t>(k)];
+      const TensorImpl& o = *results[k];
       leaf(incoming_leaf(op.arity, op.outputs, k)) = empty(to_vector(o.shape()), o.dtype(), o.device());
-      leaf(1 + op.arity + k) = Tensor::share(results[static_cast<std::size_t>(k)].get());
+      leaf(1 + op.arity + k) = Tensor::share(results[k]);
     }
     meta::Watch watch;
     for (int i = 0; i < op.arity; ++i) {

@@ -167,12 +167,13 @@ Tensor tangent_of(const TangentCall& c) {
 }
 
 template <class Op>
-void inferred(const Call& c, OutputSpec* to) {
+void inferred(const Call& c, OutputSpec* const* to) {
   with_attributes<Op>(c.attrs, [&](const auto&... a) {
     if constexpr (Op::outputs > 1) {
-      std::ranges::copy(Op::infer(c, a...), to);
+      const auto specs = Op::infer(c, a...);
+      for (std::size_t k = 0; k < specs.size(); ++k) *to[k] = specs[k];
     } else {
-      *to = Op::infer(c, a...);
+      **to = Op::infer(c, a...);
     }
   });
 }
@@ -193,7 +194,7 @@ Outputs composed(const Call& c) {
   });
   if constexpr (Op::outputs > 1) {
     Outputs o;
-    std::apply([&, k = std::size_t{0}](auto&... t) mutable { ((o[k++] = one(t)), ...); }, result.of);
+    std::apply([&](auto&... t) { (o.add(one(t)), ...); }, result.of);
     return o;
   } else {
     return Outputs(one(result));

@@ -5,6 +5,7 @@
 #include "apply.h"
 #include "compute/backend.h"
 #include "tensor/context.h"
+#include "tensor/small_vector.h"
 
 namespace hyalite {
 namespace detail {
@@ -24,9 +25,11 @@ Dtype scalar_dtype(const OpInfo& op, std::initializer_list<Arg> args) {
   return Dtype::float32;
 }
 
-std::vector<Operand> operands(const OpInfo& op, std::initializer_list<Arg> args) {
+using Operands = SmallVector<Operand, most_operands>;
+
+Operands operands(const OpInfo& op, std::initializer_list<Arg> args) {
   const Dtype dtype = scalar_dtype(op, args);
-  std::vector<Operand> in;
+  Operands in;
   for (const Arg& a : args) {
     if (a.tensor != nullptr) {
       if (!*a.tensor) throw ValueError(std::string(op.name()) + "(): an operand is an empty handle", {});
@@ -47,12 +50,14 @@ std::vector<Operand> operands(const OpInfo& op, std::initializer_list<Arg> args)
 Tensor call(int index, std::initializer_list<Arg> args, const AttrRef& attrs) {
   const OpInfo& op = op_table()[static_cast<std::size_t>(index)];
   if (op.schema.identity_on_reals && !is_complex(args.begin()->tensor->dtype())) return *args.begin()->tensor;
-  return Tensor::adopt(apply(op, operands(op, args), attrs.get()).leak());
+  const Operands in = operands(op, args);
+  return Tensor::adopt(apply(op, {in.data(), in.size()}, attrs.get()).leak());
 }
 
 Outputs call_all(int index, std::initializer_list<Arg> args, const AttrRef& attrs) {
   const OpInfo& op = op_table()[static_cast<std::size_t>(index)];
-  return apply_all(op, operands(op, args), attrs.get());
+  const Operands in = operands(op, args);
+  return apply_all(op, {in.data(), in.size()}, attrs.get());
 }
 
 Tensor call_list(int index, const std::vector<Tensor>& tensors, const AttrRef& attrs) {

@@ -43,7 +43,7 @@ std::string declared(const Attributes& defaults, int i) {
     case AttrType::axis:
       return "std::optional<std::int64_t> " + with("{}");
     case AttrType::ints:
-      return "const Shape& " + name;
+      return "const Shape& " + with("{}");
     case AttrType::axes:
       return "const Axes& " + with("{}");
     case AttrType::text:
@@ -133,7 +133,8 @@ int main(int argc, char** argv) {
   }
   std::ofstream header(argv[1]), internal(argv[2]), source(argv[3]);
   header << "/// Every operation of this build. " << generated
-         << "#pragma once\n\n#include <array>\n#include <optional>\n#include <string>\n#include <utility>\n#include <vector>\n\n#include "
+         << "#pragma once\n\n#include <array>\n#include <optional>\n#include <string>\n#include <utility>\n#include "
+            "<vector>\n\n#include "
             "\"hyalite/tensor.h\"\n\nnamespace hyalite {\n\n";
   internal << "/// Operations that only gradients and the front end ask for. " << generated
            << "#pragma once\n\n#include \"hyalite/ops.h\"\n\nnamespace hyalite {\n\n";

@@ -45,8 +45,8 @@ _Operand: TypeAlias = Tensor | _Scalar | _SupportsArray
 """
 
 FIELD_TYPES = {
-    "float": "float", "number": "int | float | complex", "int": "int", "bool": "_Bool", "str": "str", "dtype": "_DtypeLike", "device": "str",
-    "axis": "int", "ints": "_Ints", "axes": "_Ints",
+    "float": "float", "number": "int | float | complex", "int": "int", "bool": "_Bool", "str": "str",
+    "dtype": "_DtypeLike", "device": "str", "axis": "int", "ints": "_Ints", "axes": "_Ints",
 }  # fmt: skip
 
 PARAMETERS = {

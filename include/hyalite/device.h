@@ -5,8 +5,8 @@
 
 namespace hyalite {
 
-/// Kind of device; tables of backends are indexed by it. `mlx` is Metal on Apple machines; tensors on `meta` have shapes
-/// and no values.
+/// Kind of device; tables of backends are indexed by it. `mlx` is Metal on Apple machines; tensors on `meta` have
+/// shapes and no values.
 enum class DeviceKind : std::uint8_t { cpu, cuda, opencl, mlx, meta };
 
 /// One device of a kind.

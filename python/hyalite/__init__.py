@@ -19,6 +19,14 @@ from ._C import (
     Unsupported,
     VersionMismatch,
     _C_engine,
+    arange,
+    empty,
+    empty_like,
+    full,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
 )
 
 _C._check_threads()
@@ -32,9 +40,6 @@ for _module in (_dtypes, _creation, _functions, _modes, _autograd, _function, _s
     globals().update({name: getattr(_module, name) for name in _module.__all__})
 # A node made by one of these names the line of its caller.
 _C._hide_frames([vars(_module) for _module in (_autograd, _creation, _function, _functions, _modes)])
-for _name in ("astype", "expand_dims", "squeeze"):
-    setattr(Tensor, _name, getattr(_functions, _name))
-Tensor.reshape = _functions._reshape_method
 Tensor.__format__ = _functions._format
 Tensor.__reversed__ = _functions._reversed
 Tensor.__round__ = _functions._round

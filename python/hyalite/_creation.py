@@ -4,13 +4,9 @@ import math
 
 from . import _C, _dtypes
 
-__all__ = [
-    "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "ones",
-    "ones_like", "tensor", "zeros", "zeros_like",
-]  # fmt: skip
+__all__ = ["asarray", "eye", "from_dlpack", "full_like", "linspace", "tensor"]
 
 _float32, _int64, _uint64, _float64 = (_dtypes._by_name[n] for n in ("float32", "int64", "uint64", "float64"))
-_SMALL = 2**61
 _bool, _complex64 = _dtypes._by_name["bool"], _dtypes._by_name["complex64"]
 
 
@@ -66,12 +62,7 @@ def from_dlpack(x, /, *, device=None, copy=None):
         raise BufferError(f"from_dlpack(): the export failed: {error}; write hl.asarray(x)") from error
 
 
-def empty(shape, *, dtype=None, device=None):
-    """Memory that is not initialised. Raises OutOfMemory, or ValueError for a shape beyond 64 bits."""
-    return _C._empty(shape, dtype, device)
-
-
-def full(shape, fill_value, *, dtype=None, device=None):
+def _full(shape, fill_value, *, dtype=None, device=None):
     """A tensor filled with a number, a NumPy scalar or a tensor without dimensions, whose gradient is the sum.
 
     The default dtype is that of the number's kind, or the scalar's own. Raises OverflowError for an int that the dtype
@@ -88,42 +79,15 @@ def _filled(op, shape, value, dtype, device):
     return _C.contiguous(_C.broadcast_to(recorded[0].astype(t.dtype), t.shape))
 
 
-def zeros(shape, *, dtype=None, device=None):
-    """A tensor of zeros, float32 by default."""
-    return _C._full(shape, 0, _float32 if dtype is None else dtype, device, "zeros")
-
-
-def ones(shape, *, dtype=None, device=None):
-    """A tensor of ones, float32 by default."""
-    return _C._full(shape, 1, _float32 if dtype is None else dtype, device, "ones")
-
-
 def _like(op, x, dtype, device):
     x = _operand(x, op)
     return x.shape, x.dtype if dtype is None else dtype, x.device if device is None else device
-
-
-def empty_like(x, /, *, dtype=None, device=None):
-    """Memory of the shape and dtype of `x`, not initialised."""
-    return _C._empty(*_like("empty_like", x, dtype, device), "empty_like")
 
 
 def full_like(x, /, fill_value, *, dtype=None, device=None):
     """A number in the shape and dtype of `x`; as `full` otherwise."""
     shape, dtype, device = _like("full_like", x, dtype, device)
     return _filled("full_like", shape, fill_value, dtype, device)
-
-
-def zeros_like(x, /, *, dtype=None, device=None):
-    """Zeros in the shape and dtype of `x`."""
-    shape, dtype, device = _like("zeros_like", x, dtype, device)
-    return _C._full(shape, 0, dtype, device, "zeros_like")
-
-
-def ones_like(x, /, *, dtype=None, device=None):
-    """Ones in the shape and dtype of `x`."""
-    shape, dtype, device = _like("ones_like", x, dtype, device)
-    return _C._full(shape, 1, dtype, device, "ones_like")
 
 
 def _number(x, op, name):
@@ -186,7 +150,7 @@ def _spread(base, numbers):
     return base
 
 
-def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
+def _arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     """ceil((stop - start) / step) elements start + i * step, each rounded once.
 
     Integers give int64, or uint64 where only that holds them; with a NumPy scalar or a tensor among the numbers their
@@ -194,10 +158,6 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     """
     if stop is None:
         start, stop = 0, start
-    if type(start) is type(stop) is type(step) is int and step and dtype is None and device is None:
-        # The commonest call, in which nothing can overflow.
-        if max(abs(start), abs(stop), abs(step)) < _SMALL:
-            return _C._range_int(start, step, max(0, -((start - stop) // step)), _int64)
     _there(device, "arange")
     if dtype is not None:
         dtype = _C._dtype(dtype, "arange")

@@ -1,15 +1,9 @@
 """Functions of the namespace that say more than one op of the list, and helpers of the native module."""
 
-from . import _C, _creation, _dtypes
+from . import _C, _dtypes
 from ._creation import _operand
 
-__all__ = [
-    "astype", "broadcast_arrays", "broadcast_shapes", "concat", "expand_dims", "reshape", "set_printoptions", "source",
-    "squeeze", "unstack",
-]  # fmt: skip
-
-_native_astype, _native_reshape, _native_concat = _C.astype, _C.reshape, _C.concat
-_native_expand_dims, _native_squeeze = _C.expand_dims, _C.squeeze
+__all__ = ["broadcast_arrays", "broadcast_shapes", "set_printoptions", "source", "unstack"]
 
 
 _signatures = {}
@@ -24,19 +18,6 @@ def _signature(text):
         exec(f"def f{text}: pass", scope)  # noqa: S102 - the text comes from the op list
         _signatures[text] = inspect.signature(scope["f"])
     return _signatures[text]
-
-
-def astype(x, dtype, /, *, copy=True, check=False, device=None):
-    """`x` in another dtype, rounded once; `check=True` raises ValueError naming the first element not to survive.
-
-    New memory, unless `copy=False` and the dtype is the same: then `x` itself.
-    """
-    x = _operand(x, "astype")
-    dtype = _C._dtype(dtype, "astype")
-    x = x if device is None else x.to_device(device)
-    if not _C._flag(copy, "astype", "copy") and x.dtype is dtype:
-        return x
-    return _native_astype(x, dtype, check)
 
 
 def _iterate(self):
@@ -80,7 +61,7 @@ def _round(self, ndigits=None, /):
     if whole:
         power = 10**-digits
         if power > _dtypes.iinfo(self.dtype).max:
-            return _creation.zeros_like(self)
+            return _C.zeros_like(self)
         below, rest = _C.divmod(self, power)
         up = (rest > power - rest) | ((rest == power - rest) & (below % 2 == 1))
         return (below + up.astype(self.dtype)) * power
@@ -105,60 +86,12 @@ def _array_namespace(self, /, *, api_version=None):
     return hyalite
 
 
-def reshape(x, /, shape, *, copy=None):
-    """The same elements in row-major order under another shape; one size may be -1.
-
-    A view where the strides allow it. `copy=False` raises ValueError where they do not, `copy=True` always copies.
-    """
-    x = _operand(x, "reshape")
-    shape = _C._integers(shape, "reshape", "shape")
-    out = _native_reshape(x, shape)
-    if copy is None:
-        return out
-    copy = _C._flag(copy, "reshape", "copy")
-    shared = out.size == 0 or x.data_ptr() == out.data_ptr()
-    if not copy and not shared:
-        raise ValueError(f"reshape(): {x.shape} with strides {x.strides} has no view as {shape}; write copy=None")
-    return out.copy() if copy and shared else out
-
-
-def _reshape_method(self, /, *sizes, shape=None, copy=None):
-    """The same elements in row-major order under another shape, a tuple or the sizes themselves; as hl.reshape."""
-    if (shape is None) == (not sizes):
-        raise TypeError(
-            "reshape(): takes one shape; write x.reshape((2, 3)), x.reshape(2, 3) or x.reshape(shape=(2, 3))"
-        )
-    return reshape(self, shape if not sizes else sizes[0] if len(sizes) == 1 else sizes, copy=copy)
-
-
-def expand_dims(x, /, axis):
-    """With new axes of size 1 at the named places of the result, a view."""
-    return _native_expand_dims(_operand(x, "expand_dims"), axis)
-
-
-def squeeze(x, /, axis=None):
-    """Without the named axes (None: every axis) of size 1, a view. Raises ValueError where a size is another."""
-    return _native_squeeze(_operand(x, "squeeze"), axis)
-
-
-def _operands(arrays, op, numbers=True):
-    """A sequence of what an op takes, as tensors; Python's numbers only where they are welcome."""
+def _operands(arrays, op):
+    """A sequence of what an op takes, as tensors."""
     if isinstance(arrays, str | bytes) or not hasattr(arrays, "__iter__"):
         raise TypeError(f"{op}(): arrays must be a sequence of tensors, not {_C._shown(arrays)}; write [x, y]")
     arrays = list(arrays)
-    for i, a in enumerate(arrays):
-        if not numbers and isinstance(a, int | float | complex):
-            raise TypeError(f"{op}(): arrays[{i}] must be a tensor, not a number; write hl.asarray([x])")
     return [_operand(a, op, f"arrays[{i}]") for i, a in enumerate(arrays)]
-
-
-def concat(arrays, /, *, axis=0):
-    """The tensors one behind the other along an axis, in their common dtype; None: flattened first."""
-    arrays = _operands(arrays, "concat", numbers=axis is None)
-    if axis is None:
-        arrays, axis = [_native_reshape(a, -1) for a in arrays], 0
-    return _native_concat(arrays, axis)
-
 
 
 def unstack(x, /, *, axis=0):
@@ -175,10 +108,6 @@ def _axis(axis, ndim, op, name="axis"):
         reach = f"write one from {-ndim} to {ndim - 1}" if ndim else "a tensor without dimensions has none"
         raise IndexError(f"{op}(): {name} {a} is out of range for {ndim} dimensions; {reach}")
     return a % ndim
-
-
-
-
 
 
 def broadcast_shapes(*shapes):

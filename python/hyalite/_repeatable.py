@@ -8,7 +8,8 @@ import types
 from . import _C, _creation, _dtypes, _functions
 
 _OP, _DTYPE = type(_C.add), type(_dtypes._by_name["float32"])
-_METHODS = {"contiguous", "copy", "data_ptr", "detach", "item", "numpy", "to_device", "tolist"}  # beside the ops
+# Beside the ops.
+_METHODS = {"astype", "contiguous", "copy", "data_ptr", "detach", "item", "numpy", "reshape", "to_device", "tolist"}
 _CHANGE_STATE = {"set_printoptions"}
 _NUMBERS = (int, float, complex, bool, type(None), type(Ellipsis), str)
 _CALL_BIT = sys.version_info >= (3, 12)
@@ -61,6 +62,8 @@ def _is_data(value):
 def _is_pure(value):
     if type(value) is _OP or any(value is known for known in (abs, divmod, pow)):
         return True
+    if type(value) is types.BuiltinFunctionType:
+        return value.__module__ == "hyalite"
     own = type(value) is types.FunctionType and value.__module__ in (_functions.__name__, _creation.__name__)
     return own and value.__name__ not in _CHANGE_STATE and not value.__name__.startswith("_")
 

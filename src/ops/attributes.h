@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cassert>
 #include <concepts>
+#include <cstring>
 #include <functional>
 #include <new>
 #include <optional>
@@ -29,11 +30,15 @@ class Ints {
  public:
   static constexpr std::size_t most_inline = 6;
 
-  Ints() = default;
+  Ints() {}
   Ints(std::span<const std::int64_t> values);
   Ints(const Shape& values) : Ints(std::span<const std::int64_t>(values)) {}
   Ints(const Ints& o) : Ints(std::span<const std::int64_t>(o)) {}
-  Ints(Ints&& o) noexcept { swap(o); }
+  Ints(Ints&& o) noexcept {
+    // Both forms of the union are plain bytes.
+    std::memcpy(static_cast<void*>(this), static_cast<const void*>(&o), sizeof o);
+    o.size_ = o.capacity_ = 0;
+  }
   Ints& operator=(Ints o) noexcept {
     swap(o);
     return *this;
@@ -55,7 +60,7 @@ class Ints {
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;  // bytes of the pool's block; 0 when inline
   union {
-    std::int64_t near_[most_inline] = {};
+    std::int64_t near_[most_inline];
     std::int64_t* far_;
   };
 };

@@ -38,8 +38,11 @@ struct LessBackward : Relation<LessBackward> {
 
 /// x1 <= x2, exact by value between any real types.
 struct LessEqualBackward : Relation<LessEqualBackward> {
-  static constexpr OpSchema schema{
-      .name = "less_equal", .types = ordered_types, .results = {Result::boolean}, .slot = Slot::less_equal, .mixed = true};
+  static constexpr OpSchema schema{.name = "less_equal",
+                                   .types = ordered_types,
+                                   .results = {Result::boolean},
+                                   .slot = Slot::less_equal,
+                                   .mixed = true};
   static auto formula(auto x, auto y) { return x <= y; }
 };
 

@@ -7,8 +7,7 @@ namespace hyalite {
 
 /// Memory that is not initialised.
 struct EmptyBackward : Kernel<EmptyBackward, 0> {
-  static constexpr OpSchema schema{
-      .name = "empty", .types = movable, .kind = OpKind::primitive, .own_front_end = true};
+  static constexpr OpSchema schema{.name = "empty", .types = movable, .kind = OpKind::primitive, .own_front_end = true};
   struct Attr {
     Ints shape;
     Dtype dtype = Dtype::float32;
@@ -48,7 +47,8 @@ struct ArangeBackward : Kernel<ArangeBackward, 0> {
   static OutputSpec infer(const Call&, const Attr& a) { return {a.dtype, DimList{a.count}}; }
 };
 
-/// `count` elements from start to stop; the last is stop exactly. Without `endpoint` the step is (stop - start) / count.
+/// `count` elements from start to stop; the last is stop exactly. Without `endpoint` the step is (stop - start) /
+/// count.
 struct LinspaceBackward : Kernel<LinspaceBackward, 0> {
   static constexpr OpSchema schema{
       .name = "linspace", .types = movable, .kind = OpKind::primitive, .own_front_end = true};

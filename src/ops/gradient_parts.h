@@ -16,7 +16,8 @@ struct SettleBackward : BinaryKernel<SettleBackward> {
 
 /// Where a gradient is a number: 1 there, and nothing where it is nothing.
 struct NumbersBackward : UnaryKernel<NumbersBackward> {
-  static constexpr OpSchema schema{.name = "numbers", .types = floating, .results = {Result::real_part}, .internal = true};
+  static constexpr OpSchema schema{
+      .name = "numbers", .types = floating, .results = {Result::real_part}, .internal = true};
   static auto formula(auto x) { return select(is_nothing(x), real(x), 1_c); }
   static constexpr auto gradient(auto, auto, auto) { return grads(none); }
 };

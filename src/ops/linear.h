@@ -8,11 +8,8 @@ namespace hyalite {
 /// Matrix product over the last two axes, the others broadcast; a vector counts as a row on the left, a column on the
 /// right. float32 stays float32 throughout; integers wrap.
 struct MatmulBackward : BinaryKernel<MatmulBackward> {
-  static constexpr OpSchema schema{.name = "matmul",
-                                   .types = numeric,
-                                   .amp = Amp::low,
-                                   .slot = Slot::matmul,
-                                   .kind = OpKind::primitive};
+  static constexpr OpSchema schema{
+      .name = "matmul", .types = numeric, .amp = Amp::low, .slot = Slot::matmul, .kind = OpKind::primitive};
   static OutputSpec infer(const Call& c) {
     const TensorImpl &a = c.x(0), &b = c.x(1);
     const Dims sa = a.shape(), sb = b.shape();

@@ -118,26 +118,43 @@ struct PermuteDimsBackward : UnaryKernel<PermuteDimsBackward> {
   }
 };
 
-/// The elements start, start + step, ... of each axis, `sizes` of them; steps may be negative or 0 < |step|.
+/// The elements start, start + step, ... of each axis, `sizes` of them; steps may be negative or 0 < |step|. Then the
+/// axes in `drop`, of size 1, fall away, and new ones come in at the places `fresh` of the result, in ascending order.
 struct SliceBackward : UnaryKernel<SliceBackward> {
   static constexpr OpSchema schema{.name = "slice", .types = movable, .kind = OpKind::view, .internal = true};
   struct Attr {
-    Ints starts, steps, sizes;
-    static constexpr std::array<std::string_view, 3> names{"starts", "steps", "sizes"};
+    Ints starts, steps, sizes, drop, fresh;
+    static constexpr std::array<std::string_view, 5> names{"starts", "steps", "sizes", "drop", "fresh"};
     static constexpr int required = 3;
   };
   static bool view(const TensorImpl& x, const Attr& a, OutputSpec& v) {
     const Dims strides = x.strides();
+    const std::int64_t *dropped = a.drop.begin(), *fresh = a.fresh.begin();
+    const auto add_fresh = [&] {
+      for (; fresh != a.fresh.end() && *fresh == v.shape.size(); ++fresh) {
+        v.shape.push_back(1);
+        v.strides.push_back(1);
+      }
+    };
     for (std::size_t i = 0; i < strides.size(); ++i) {
+      if (a.sizes[i] > 0) v.offset = wrapping_add(v.offset, wrapping_multiply(a.starts[i], strides[i]));
+      if (dropped != a.drop.end() && *dropped == static_cast<std::int64_t>(i)) {
+        ++dropped;
+        continue;
+      }
+      add_fresh();
       v.shape.push_back(a.sizes[i]);
       // A step from the only element of an axis may be any number.
       v.strides.push_back(wrapping_multiply(strides[i], a.steps[i]));
-      if (a.sizes[i] > 0) v.offset = wrapping_add(v.offset, wrapping_multiply(a.starts[i], strides[i]));
     }
+    add_fresh();
     return true;
   }
   static auto gradient(auto g, auto x, auto, const auto& a) {
-    return grads([=, &a] { return embed_slice(g, to_vector(x.shape()), a.starts, a.steps, a.sizes); });
+    return grads([=, &a] {
+      const bool same_axes = a.drop.empty() && a.fresh.empty();
+      return embed_slice(same_axes ? g : reshape(g, a.sizes), to_vector(x.shape()), a.starts, a.steps, a.sizes);
+    });
   }
 };
 
@@ -286,8 +303,11 @@ struct ExpandDimsBackward : UnaryKernel<ExpandDimsBackward> {
 
 /// The real part: a view of complex tensors, real ones unchanged.
 struct RealBackward : UnaryKernel<RealBackward> {
-  static constexpr OpSchema schema{
-      .name = "real", .types = numeric, .results = {Result::real_part}, .identity_on_reals = true, .kind = OpKind::view};
+  static constexpr OpSchema schema{.name = "real",
+                                   .types = numeric,
+                                   .results = {Result::real_part},
+                                   .identity_on_reals = true,
+                                   .kind = OpKind::view};
   static bool view(const TensorImpl& x, OutputSpec& v) { return part(x, 0, v); }
   /// Component i of each element, in elements of the real type.
   static bool part(const TensorImpl& x, int i, OutputSpec& v) {
@@ -315,8 +335,12 @@ struct ImagBackward : UnaryKernel<ImagBackward> {
 
 /// x in another dtype, rounded once, as new memory; check=True raises naming the first element that does not survive.
 struct AstypeBackward : UnaryKernel<AstypeBackward> {
-  static constexpr OpSchema schema{
-      .name = "astype", .types = movable, .kind = OpKind::primitive, .keeps_layout = true, .numpy = "-", .linear = true};
+  static constexpr OpSchema schema{.name = "astype",
+                                   .types = movable,
+                                   .kind = OpKind::primitive,
+                                   .keeps_layout = true,
+                                   .numpy = "-",
+                                   .linear = true};
   struct Attr {
     Dtype dtype = Dtype::boolean;
     bool check = false;
@@ -339,11 +363,8 @@ struct AstypeBackward : UnaryKernel<AstypeBackward> {
 
 /// A copy in row-major order.
 struct ContiguousBackward : UnaryKernel<ContiguousBackward> {
-  static constexpr OpSchema schema{.name = "contiguous",
-                                   .types = movable,
-                                   .kind = OpKind::primitive,
-                                   .numpy = "-",
-                                   .linear = true};
+  static constexpr OpSchema schema{
+      .name = "contiguous", .types = movable, .kind = OpKind::primitive, .numpy = "-", .linear = true};
   static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
   static auto gradient(auto g, auto, auto) {
     return grads([=] { return g; });
@@ -359,35 +380,50 @@ struct ConcatBackward : Kernel<ConcatBackward, -1> {
                                    .variadic = true,
                                    .linear = true};
   struct Attr {
-    std::int64_t axis = 0;
+    std::optional<std::int64_t> axis = 0;
     static constexpr std::array<std::string_view, 1> names{"axis"};
   };
   static OutputSpec infer(const Call& c, const Attr& a) {
     const TensorImpl& first = c.x(0);
+    if (!a.axis) {
+      std::int64_t count = 0;
+      for (const Operand& o : c.in) {
+        if (__builtin_add_overflow(count, o.tensor->numel(), &count)) throw too_many(0);
+      }
+      return {first.dtype(), DimList{count}};
+    }
     if (first.ndim() == 0) throw ShapeMismatch("concat(): tensors need at least one axis; write stack()", {});
-    const int axis = normalize_axis(a.axis, first.ndim(), "concat");
+    const int axis = normalize_axis(*a.axis, first.ndim(), "concat");
     DimList shape(first.shape());
     for (std::size_t i = 1; i < c.in.size(); ++i) {
       const Dims s = c.x(static_cast<int>(i)).shape();
       bool fits = static_cast<int>(s.size()) == shape.size();
       for (int d = 0; fits && d < shape.size(); ++d) fits = d == axis || s[d] == first.shape()[d];
       if (!fits) {
+        const bool ranks = static_cast<int>(s.size()) != shape.size();
         throw ShapeMismatch(
-            "concat(): " + to_string(first.shape()) + " and " + to_string(s) + " differ on another axis than " +
-                std::to_string(axis),
+            "concat(): " + to_string(first.shape()) + " and " + to_string(s) +
+                (ranks ? " have different numbers of axes; write hl.expand_dims(x, 0)"
+                       : " differ on another axis than " + std::to_string(axis)),
             {{"op", std::string("concat")}, {"left_shape", to_vector(first.shape())}, {"right_shape", to_vector(s)}});
       }
-      if (__builtin_add_overflow(shape[axis], s[axis], &shape[axis])) {
-        throw ValueError("concat(): the sizes along axis " + std::to_string(axis) + " add up to more than 2^63 - 1",
-                         {{"op", std::string("concat")}, {"axis", std::int64_t{axis}}});
-      }
+      if (__builtin_add_overflow(shape[axis], s[axis], &shape[axis])) throw too_many(axis);
     }
     return {first.dtype(), shape};
+  }
+  static ValueError too_many(int axis) {
+    return ValueError("concat(): the sizes along axis " + std::to_string(axis) + " add up to more than 2^63 - 1",
+                      {{"op", std::string("concat")}, {"axis", std::int64_t{axis}}});
   }
   /// The part of g that operand i made.
   static auto gradient_of(const auto& g, const auto& operands, int i, const auto& a) {
     const auto& x = operands[static_cast<std::size_t>(i)];
-    const int axis = normalize_axis(a.axis, x.ndim(), "concat");
+    if (!a.axis) {
+      std::int64_t start = 0;
+      for (const auto& before : operands.first(static_cast<std::size_t>(i))) start += before.numel();
+      return reshape(slice(g, {start}, {1}, {x.numel()}), to_vector(x.shape()));
+    }
+    const int axis = normalize_axis(*a.axis, x.ndim(), "concat");
     Shape64 starts(x.ndim(), 0), steps(x.ndim(), 1), sizes = to_vector(x.shape());
     for (const auto& before : operands.first(static_cast<std::size_t>(i))) starts[axis] += before.shape()[axis];
     return slice(g, starts, steps, sizes);

@@ -113,7 +113,7 @@ struct OpSchema {
   Check check = Check::none;
   OpKind kind = OpKind::elementwise;
   bool keeps_layout = false;  ///< the result lies as the operand does where that is dense; elementwise ones do
-  bool variadic = false;   ///< the operand is a list of tensors
+  bool variadic = false;      ///< the operand is a list of tensors
   bool deterministic = true;
   bool internal = false;        ///< not part of the public namespace
   bool own_front_end = false;   ///< Python has a function of its own by this name, which calls the op
@@ -151,14 +151,16 @@ using BinaryKernel = Kernel<Derived, 2>;
 template <class Derived>
 using TernaryKernel = Kernel<Derived, 3>;
 
-/// An op made of other ops, which record themselves: its gradient follows from theirs. One that has a better gradient of
-/// its own says it, as other kernels do.
+/// An op made of other ops, which record themselves: its gradient follows from theirs. One that has a better gradient
+/// of its own says it, as other kernels do.
 template <class Derived, int N>
 struct Composite : Kernel<Derived, N> {
   static constexpr bool own_gradient = false;
 };
 template <class Op>
-inline constexpr bool has_own_gradient = !requires { Op::own_gradient; };
+inline constexpr bool has_own_gradient = !requires {
+  Op::own_gradient;
+};
 
 /// "No gradient", which is not "gradient zero".
 struct None {};

@@ -1,9 +1,11 @@
 /// One table entry an op: everything the engine knows about it at run time, filled from the op list.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hyalite/scalar.h"
@@ -36,13 +38,35 @@ struct OutputSpec {
 };
 
 /// The results of a call, as many as the op has: fresh tensors, or for an in-place op the target.
-struct Outputs {
-  std::array<TensorRef, most_outputs> of;
+class Outputs {
+ public:
   Outputs() = default;
-  [[gnu::always_inline]] explicit Outputs(TensorRef only) { of[0] = std::move(only); }
-  TensorRef& operator[](std::size_t k) { return of[k]; }
-  const TensorRef& operator[](std::size_t k) const { return of[k]; }
-  std::span<const TensorRef> first(int n) const { return {of.data(), static_cast<std::size_t>(n)}; }
+  [[gnu::always_inline]] explicit Outputs(TensorRef only) : count_(1) { of_[0] = only.leak(); }
+  [[gnu::always_inline]] Outputs(Outputs&& o) noexcept : count_(std::exchange(o.count_, 0)) {
+    of_[0] = o.of_[0];
+    if (count_ > 1) [[unlikely]]
+      std::copy_n(o.of_, count_, of_);
+  }
+  Outputs& operator=(Outputs&&) = delete;
+  [[gnu::always_inline]] ~Outputs() {
+    if (count_ > 1) [[unlikely]]
+      release_others();
+    if (count_ != 0 && of_[0] != nullptr) of_[0]->release();
+  }
+  void add(TensorRef next) { of_[count_++] = next.leak(); }
+  TensorImpl* operator[](int k) const { return of_[k]; }
+  /// Hands one over.
+  [[gnu::always_inline]] TensorRef take(int k = 0) { return TensorRef::adopt(std::exchange(of_[k], nullptr)); }
+  std::span<TensorImpl* const> all() const { return {of_, static_cast<std::size_t>(count_)}; }
+
+ private:
+  [[gnu::noinline]] void release_others() {
+    for (int k = 1; k < count_; ++k) {
+      if (of_[k] != nullptr) of_[k]->release();
+    }
+  }
+  int count_ = 0;
+  TensorImpl* of_[most_outputs];
 };
 
 struct OpInfo;
@@ -83,13 +107,13 @@ struct OpInfo {
   int elementwise = -1;  ///< place in the list of elementwise ops
   std::string node_name;
   std::vector<std::string> params;
-  AttrRef defaults;  ///< null for an op without attributes
+  AttrRef defaults;                                  ///< null for an op without attributes
   std::array<GradientReads, most_operands> reads{};  ///< by operand; of elementwise ops, of others only what exists
   int device_field = -1;                             ///< the attribute that says where an op without operands works
 
   /// Dtype and shape of each output; throws on operands that do not fit. Null for elementwise ops, which broadcast, for
   /// views, and for composites that leave it to their parts.
-  void (*infer)(const Call&, OutputSpec* outputs) = nullptr;
+  void (*infer)(const Call&, OutputSpec* const* outputs) = nullptr;
   /// The view, for ops that only look at their operand in another way; false where the strides do not allow one.
   bool (*view)(const Call&, OutputSpec&) = nullptr;
   /// The results by other ops, for ops without a kernel of their own.
@@ -103,15 +127,19 @@ struct OpInfo {
 
   /// Made of ops that record themselves.
   bool follows_parts() const { return compose != nullptr && gradient == nullptr; }
-  bool differentiable() const { return has_gradient || follows_parts(); }
+  bool differentiable() const { return has_gradient || (follows_parts() && arity != 0); }
+  /// Tensors alone may make a call: a fixed number of them, and every attribute has a default.
+  bool takes_tensors_alone() const {
+    return arity > 0 && !schema.identity_on_reals && (fields().empty() || !fields()[0].required);
+  }
   std::string_view name() const { return schema.name; }
   std::span<const AttrField> fields() const {
     return defaults ? std::span<const AttrField>(defaults->layout().fields) : std::span<const AttrField>();
   }
 };
 
-/// By operand: the leaves (mark.h) that its gradient reads, which are what a node saves. Of elementwise ops this is known
-/// at compile time; of others it is found once, on the meta device.
+/// By operand: the leaves (mark.h) that its gradient reads, which are what a node saves. Of elementwise ops this is
+/// known at compile time; of others it is found once, on the meta device.
 std::span<const GradientReads> gradient_reads(const OpInfo& op);
 
 /// All ops; `find_op` throws ValueError for an unknown name.

@@ -61,9 +61,9 @@ struct MatrixTransposeBackward : Composite<MatrixTransposeBackward, 1> {
   static constexpr OpSchema schema{.name = "matrix_transpose", .types = movable, .kind = OpKind::composite};
   static auto compose(const auto& x) {
     if (x.ndim() < 2) {
-      throw ValueError("matrix_transpose(): " + to_string(x.shape()) +
-                           " has no two axes; write hl.expand_dims(x, 0) first",
-                       {{"op", std::string("matrix_transpose")}});
+      throw ValueError(
+          "matrix_transpose(): " + to_string(x.shape()) + " has no two axes; write hl.expand_dims(x, 0) first",
+          {{"op", std::string("matrix_transpose")}});
     }
     return swap_last(x);
   }

@@ -220,14 +220,12 @@ struct ExtremeKernel : ReductionKernel<Op> {
 
 /// Largest element over the axes (None: all). NaN wins, +0 is larger than -0; of nothing it raises.
 struct MaxBackward : ExtremeKernel<MaxBackward> {
-  static constexpr OpSchema schema{
-      .name = "max", .types = boolean_types | real_types, .kind = OpKind::primitive};
+  static constexpr OpSchema schema{.name = "max", .types = boolean_types | real_types, .kind = OpKind::primitive};
 };
 
 /// Smallest element over the axes (None: all). NaN wins, -0 is smaller than +0; of nothing it raises.
 struct MinBackward : ExtremeKernel<MinBackward> {
-  static constexpr OpSchema schema{
-      .name = "min", .types = boolean_types | real_types, .kind = OpKind::primitive};
+  static constexpr OpSchema schema{.name = "min", .types = boolean_types | real_types, .kind = OpKind::primitive};
 };
 
 template <class Op>

@@ -23,6 +23,7 @@ namespace {
 struct OpFunction {
   PyObject_HEAD const OpInfo* op;
   bool strict;
+  bool plain;  // takes_tensors_alone
   vectorcallfunc call;
 };
 PyTypeObject* function_type = nullptr;
@@ -37,7 +38,8 @@ std::string signature_text(const OpInfo& op) {
   if (!op.schema.has(Role::bound) && !op.params.empty()) s += ", /";
   for (std::size_t i = 0; i < op.fields().size(); ++i) {
     const AttrField& f = op.fields()[i];
-    s += (s.size() > 1 ? ", " : "") + std::string(f.name) + (f.required ? "" : "=" + op.defaults->text(static_cast<int>(i)));
+    s += (s.size() > 1 ? ", " : "") + std::string(f.name) +
+         (f.required ? "" : "=" + op.defaults->text(static_cast<int>(i)));
   }
   return s + ")";
 }
@@ -178,8 +180,8 @@ Arguments unwrapped(const OpInfo& op, std::span<PyObject* const> given) {
     if (!unwrap_or_scalar(given[i], args[i])) {
       if (PyErr_Occurred()) throw PythonError();
       const std::string param = op.schema.variadic ? op.params[0] + "[" + std::to_string(i) + "]" : op.params[i];
-      throw TypeError(std::string(op.name()) + "(): " + param + " must be a tensor, an array or a number, not " + Py_TYPE(given[i])->tp_name +
-                          "; write hl.asarray(x)",
+      throw TypeError(std::string(op.name()) + "(): " + param + " must be a tensor, an array or a number, not " +
+                          Py_TYPE(given[i])->tp_name + "; write hl.asarray(x)",
                       {{"op", std::string(op.name())}});
     }
   }
@@ -228,7 +230,7 @@ Operands strict_operands(const OpInfo& op, const Arguments& args) {
 std::span<const Operand> as_span(const Operands& o) { return {o.data(), o.size()}; }
 
 PyObject* wrapped(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs) {
-  if (op.outputs > 1) return wrap_all(apply_all(op, in, attrs).first(op.outputs));
+  if (op.outputs > 1) return wrap_all(apply_all(op, in, attrs).all());
   return wrap(apply(op, in, attrs));
 }
 
@@ -338,12 +340,64 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
   return result_of(op, in, given);
 }
 
+std::string door_of(const OpFunction& f) { return (f.strict ? "_C_engine." : "hl.") + std::string(f.op->name()); }
+
+/// Whether the operands are tensors that the op takes as they are: nothing is left to align.
+bool takes_plainly(const OpInfo& op, PyObject* const* args, Operand* in) {
+  const TensorImpl* first = nullptr;
+  bool numbers = false;
+  for (int i = 0; i < op.arity; ++i) {
+    if (Py_TYPE(args[i]) != tensor_type) {
+      if (op.elementwise < 0 || op.schema.roles[static_cast<std::size_t>(i)] != Role::data) return false;
+      numbers = true;
+      continue;
+    }
+    TensorImpl* t = impl_of(args[i]);
+    in[i].tensor = t;
+    const Role role = op.schema.roles[static_cast<std::size_t>(i)];
+    if (role == Role::condition) {
+      if (t->dtype() != Dtype::boolean) return false;
+    } else if (role == Role::index) {
+      if (kind(t->dtype()) != Kind::integer) return false;
+    } else if (first == nullptr) {
+      first = t;
+    } else if (t->dtype() != first->dtype()) {
+      return false;
+    }
+  }
+  if (first == nullptr || !contains(op.schema.types, first->dtype())) return false;
+  for (int i = 0; numbers && i < op.arity; ++i) {
+    if (Py_TYPE(args[i]) != tensor_type && !plain_number(op, args[i], first->dtype(), in[i])) return false;
+  }
+  return true;
+}
+
+PyObject* call_plainly(const OpFunction& f, std::span<const Operand> in) {
+  const OpInfo& op = *f.op;
+  Recorder* r = active_recorder(context());
+  if (r == nullptr) [[likely]]
+    return result_of(op, in, op.defaults.get());
+  return r->guarded(op.name(), [&] {
+    r->begin(Phase::python, Who::user, Who::slot, StepKind::request);
+    r->stop();
+    r->end(door_of(f), {{"op", std::string(op.name())}},
+           "one dtype, which the op takes: no name to sort, nothing to align");
+    PyObject* result = result_of(op, in, op.defaults.get());
+    r->entered_by(op.name(), door_of(f));
+    return result;
+  });
+}
+
 PyObject* vectorcall(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* names) noexcept {
   try {
     const OpFunction& f = *reinterpret_cast<OpFunction*>(self);
+    if (f.plain && names == nullptr && PyVectorcall_NARGS(nargsf) == f.op->arity && !context().autocast.enabled) {
+      Operand in[most_operands];
+      if (takes_plainly(*f.op, args, in)) return call_plainly(f, {in, static_cast<std::size_t>(f.op->arity)});
+    }
     PyObject* result = call_op(f, args, PyVectorcall_NARGS(nargsf), names);
     if (Recorder* r = active_recorder(context())) [[unlikely]] {
-      r->entered_by(f.op->name(), (f.strict ? "_C_engine." : "hl.") + std::string(f.op->name()));
+      r->entered_by(f.op->name(), door_of(f));
     }
     return result;
   } catch (...) {
@@ -445,6 +499,7 @@ PyObject* make_function(const OpInfo& op, bool strict) {
   if (f == nullptr) return nullptr;
   f->op = &op;
   f->strict = strict;
+  f->plain = op.takes_tensors_alone();
   f->call = vectorcall;
   return reinterpret_cast<PyObject*>(f);
 }
@@ -461,8 +516,8 @@ bool add_functions(PyObject* module, PyObject* engine) {
     const Owned f(make_function(op, false));
     if (!f || PyObject_SetAttrString(module, name.c_str(), f.get()) < 0) return false;
     PyObject* type = reinterpret_cast<PyObject*>(tensor_type);
-    const bool method =
-        op.arity != 0 && !op.schema.variadic && !op.schema.is_condition(0) && !PyObject_HasAttrString(type, name.c_str());
+    const bool method = op.arity != 0 && !op.schema.variadic && !op.schema.is_condition(0) &&
+                        !PyObject_HasAttrString(type, name.c_str());
     if (method && PyObject_SetAttrString(type, name.c_str(), f.get()) < 0) return false;
   }
   return true;

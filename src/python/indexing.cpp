@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "apply.h"
+#include "ops/creation.h"
 #include "ops/movement.h"
 #include "python/arguments.h"
 #include "python/foreign.h"
@@ -210,19 +211,97 @@ bool is_whole(const Plan& p, const TensorImpl& x) {
   return true;
 }
 
-/// The view of everything but index arrays; x itself where there is nothing to do.
+/// The view of everything but index arrays.
+Tensor basic_view(const Tensor& x, const Plan& p) { return slice(x, p.starts, p.steps, p.sizes, p.drop, p.fresh); }
+
+/// The same; x itself where there is nothing to do.
 Tensor basic(const Tensor& x, const Plan& p) {
-  Tensor r = x;
-  if (!is_whole(p, *x.impl())) r = slice(r, p.starts, p.steps, p.sizes);
-  if (!p.drop.empty()) r = squeeze(r, Axes(p.drop));
-  if (!p.fresh.empty()) r = expand_dims(r, p.fresh);
-  return r;
+  return is_whole(p, *x.impl()) && p.drop.empty() && p.fresh.empty() ? x : basic_view(x, p);
 }
 
-/// The same, and a view also where there is nothing to do.
-Tensor basic_view(const Tensor& x, const Plan& p) {
-  const Tensor r = basic(x, p);
-  return r.impl() == x.impl() ? reshape(x, to_vector(x.shape())) : r;
+/// A key of integers, slices, None and one ... alone, in the axes' own terms, without a word to the allocator.
+class BasicKey {
+ public:
+  /// False for any other key, also one that is out of range: the longer way knows what to say.
+  bool read(const TensorImpl& x, PyObject* key) {
+    PyObject* const* items = &key;
+    Py_ssize_t count = 1;
+    if (PyTuple_CheckExact(key)) {
+      items = reinterpret_cast<PyTupleObject*>(key)->ob_item;
+      count = PyTuple_GET_SIZE(key);
+    }
+    int named = 0, ellipses = 0;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      ellipses += items[i] == Py_Ellipsis;
+      named += items[i] != Py_Ellipsis && items[i] != Py_None;
+    }
+    if (ellipses > 1 || named > x.ndim()) return false;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      PyObject* o = items[i];
+      if (PyLong_CheckExact(o)) {
+        if (!integer(x, o)) return false;
+      } else if (PySlice_Check(o)) {
+        Py_ssize_t start, stop, step;
+        if (PySlice_Unpack(o, &start, &stop, &step) < 0) throw PythonError();
+        const Py_ssize_t n = PySlice_AdjustIndices(x.shape()[axis_], &start, &stop, step);
+        add(start, step, n);
+        ++place_;
+      } else if (o == Py_None) {
+        if (fresh_count_ + place_ >= max_rank) return false;
+        fresh_[fresh_count_++] = place_++;
+      } else if (o == Py_Ellipsis) {
+        for (int rest = x.ndim() - named; rest > 0; --rest) whole(x);
+      } else {
+        return false;
+      }
+    }
+    while (axis_ < x.ndim()) whole(x);
+    return true;
+  }
+  AttrRef attributes() const {
+    const auto list = [](const std::array<std::int64_t, max_rank>& a, int n) {
+      return Ints(Dims(a.data(), static_cast<std::size_t>(n)));
+    };
+    return Attributes::make(SliceBackward::Attr{list(starts_, axis_), list(steps_, axis_), list(sizes_, axis_),
+                                                list(drop_, drop_count_), list(fresh_, fresh_count_)});
+  }
+
+ private:
+  bool integer(const TensorImpl& x, PyObject* o) {
+    int beyond = 0;
+    const long long given = PyLong_AsLongLongAndOverflow(o, &beyond);
+    const std::int64_t size = x.shape()[axis_], at = given < 0 ? given + size : given;
+    if (beyond != 0 || at < 0 || at >= size) return false;
+    drop_[drop_count_++] = axis_;
+    add(at, 1, 1);
+    return true;
+  }
+  void whole(const TensorImpl& x) {
+    add(0, 1, x.shape()[axis_]);
+    ++place_;
+  }
+  void add(std::int64_t start, std::int64_t step, std::int64_t size) {
+    starts_[axis_] = start;
+    steps_[axis_] = step;
+    sizes_[axis_] = size;
+    ++axis_;
+  }
+
+  int axis_ = 0, place_ = 0, drop_count_ = 0, fresh_count_ = 0;
+  std::array<std::int64_t, max_rank> starts_, steps_, sizes_, drop_, fresh_;
+};
+
+const OpInfo& slice_op() {
+  static const OpInfo& op = find_op("slice");
+  return op;
+}
+
+/// x[key] for a basic key; null for others.
+TensorRef sliced(TensorImpl& x, PyObject* key) {
+  BasicKey k;
+  if (!k.read(x, key)) return {};
+  const Operand in = tensor_operand(&x);
+  return apply(slice_op(), {&in, 1}, k.attributes().get());
 }
 
 /// Positions of the true elements, in row-major order.
@@ -479,10 +558,29 @@ void scatter(const Tensor& x, const Plan& p, const Tensor& value) {
   apply(op, in, nullptr, view.impl());
 }
 
+/// x[key] = a number, for a basic key: the view is filled. False for others.
+bool store_number(TensorImpl& x, PyObject* key, PyObject* value) {
+  static const OpInfo& full = find_op("full");
+  const bool number = PyFloat_CheckExact(value) || PyLong_CheckExact(value) || PyBool_Check(value);
+  BasicKey k;
+  if (!number || !k.read(x, key)) return false;
+  Unwrapped u;
+  unwrap_or_scalar(value, u);
+  const Dtype to = x.dtype();
+  if (promote_weak(to, u.scalar.kind) != to) throw_no_cast(default_dtype(u.scalar.kind), to, true);
+  const Scalar stored = number_in("setitem", u, to);
+  const Operand in = tensor_operand(&x);
+  const TensorRef view = apply(slice_op(), {&in, 1}, k.attributes().get());
+  const AttrRef attrs = Attributes::make(FullBackward::Attr{Ints(view->shape()), stored, to, x.device()});
+  apply(full, {}, attrs.get(), view.get());
+  return true;
+}
+
 }  // namespace
 
 PyObject* get_item(PyObject* self, PyObject* key) noexcept {
   try {
+    if (TensorRef view = sliced(*impl_of(self), key)) return wrap(std::move(view));
     const Tensor x = handle(self);
     const Plan p = make_plan(*x.impl(), key);
     Tensor r = p.parts.empty() ? basic_view(x, p) : gathered(x, p);
@@ -497,6 +595,7 @@ int set_item(PyObject* self, PyObject* key, PyObject* value) noexcept {
     if (value == nullptr) throw TypeError("elements of a tensor cannot be deleted; write x[...] for what is left", {});
     const Tensor x = handle(self);
     check_in_place(*x.impl());  // however little the key selects
+    if (store_number(*x.impl(), key, value)) return 0;
     const Plan p = make_plan(*x.impl(), key);
     const Tensor stored = storable(value, *x.impl());
     if (p.parts.empty()) {

@@ -380,7 +380,8 @@ PyMethodDef tensor_methods[] = {
     {"__copy__", call_copy, METH_NOARGS, nullptr},
     {"__deepcopy__", call_deepcopy, METH_O, nullptr},
     {"to_device", function(to_device), METH_VARARGS | METH_KEYWORDS,
-     "to_device($self, device, /, *, stream=None)\n--\n\nThe tensor on a device: itself where it is there. On \"meta\" it has its shape, and neither values nor history."},
+     "to_device($self, device, /, *, stream=None)\n--\n\nThe tensor on a device: itself where it is there. On \"meta\" "
+     "it has its shape, and neither values nor history."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace hyalite::python

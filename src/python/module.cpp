@@ -23,6 +23,7 @@
 #include "python/gil.h"
 #include "python/hooks.h"
 #include "python/interop.h"
+#include "python/native_functions.h"
 #include "python/node_object.h"
 #include "python/operands.h"
 #include "python/pickle.h"
@@ -228,10 +229,9 @@ void bind_creation(nb::module_& m) {
   m.def("_range_int", [](std::int64_t a, std::int64_t s, std::int64_t n, nb::handle d) {
     return out(arange(Scalar(a), Scalar(s), n, required_dtype(d)));
   });
-  m.def("_range_float",
-        [](double a, double s, std::int64_t n, nb::handle d) {
-          return out(arange(Scalar(a), Scalar(s), n, required_dtype(d)));
-        });
+  m.def("_range_float", [](double a, double s, std::int64_t n, nb::handle d) {
+    return out(arange(Scalar(a), Scalar(s), n, required_dtype(d)));
+  });
   m.def("_linspace", [](double a, double b, std::int64_t n, nb::handle d, bool end) {
     return out(linspace(a, b, n, required_dtype(d), end));
   });
@@ -336,7 +336,8 @@ void bind_facts(nb::module_& m) {
   m.def("_op_names", [] {
     nb::list all;
     for (const OpInfo& o : op_table()) {
-      if (!o.schema.internal && !o.schema.own_front_end) all.append(nb::str(o.schema.name.data(), o.schema.name.size()));
+      if (!o.schema.internal && !o.schema.own_front_end)
+        all.append(nb::str(o.schema.name.data(), o.schema.name.size()));
     }
     return all;
   });
@@ -440,7 +441,7 @@ NB_MODULE(_C, m) {
   if (tensor == nullptr || PyModule_AddObjectRef(m.ptr(), "Tensor", tensor) < 0) throw nb::python_error();
   bind_dtypes(m);
   nb::module_ engine = m.def_submodule("_C_engine", "The engine without promotion: operands must have one dtype.");
-  if (!add_functions(m.ptr(), engine.ptr())) throw nb::python_error();
+  if (!add_functions(m.ptr(), engine.ptr()) || !add_native_functions(m.ptr())) throw nb::python_error();
   bind_arguments(m);
   bind_creation(m);
   bind_modes(m);

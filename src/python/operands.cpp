@@ -194,6 +194,28 @@ Dtype number_dtype(std::string_view op, const Unwrapped& u) {
   return u.scalar.is_unsigned ? Dtype::uint64 : default_dtype(u.scalar.kind);
 }
 
+bool plain_number(const OpInfo& op, PyObject* o, Dtype dtype, Operand& to) {
+  constexpr long long exact = 1 << 24;  // in float32, and so in its wider neighbours
+  if (!contains(op.schema.types, dtype) || op.schema.has(Role::bound)) return false;
+  to.tensor = nullptr;
+  to.dtype = dtype;
+  if (PyFloat_CheckExact(o)) {
+    if (dtype != Dtype::float32 && dtype != Dtype::float64) return false;
+    to.scalar = Scalar(PyFloat_AS_DOUBLE(o));
+  } else if (PyLong_CheckExact(o)) {
+    int beyond = 0;
+    const long long value = PyLong_AsLongLongAndOverflow(o, &beyond);
+    const bool held = dtype == Dtype::float32 || dtype == Dtype::float64 || dtype == Dtype::int64 ||
+                      (dtype == Dtype::int32 && value < (1LL << 31) && value >= -(1LL << 31));
+    if (beyond != 0 || !held || (is_floating(dtype) && (value > exact || value < -exact))) return false;
+    to.scalar = Scalar(static_cast<std::int64_t>(value));
+  } else {
+    return false;
+  }
+  encode_scalar(to.scalar, dtype, to.bytes.data());
+  return true;
+}
+
 std::optional<bool> compare_numbers(const OpInfo& op, std::span<const Unwrapped> args) {
   constexpr struct {
     Slot slot;

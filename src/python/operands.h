@@ -29,6 +29,9 @@ using Operands = SmallVector<Operand, 3>;
 /// too.
 bool unwrap_or_scalar(PyObject* o, Unwrapped& to, bool defers = false);
 
+/// A Python float or int as an operand beside a tensor of `dtype`, where nothing is to be decided: false where it is.
+bool plain_number(const OpInfo& op, PyObject* o, Dtype dtype, Operand& to);
+
 /// For the trace: dtype, shape and device of a tensor, or the number as Python writes it.
 std::string described(const Unwrapped& u);
 

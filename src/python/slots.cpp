@@ -86,7 +86,7 @@ template <class R>
   if (op.outputs > 1) {
     Outputs results = apply_all(op, in);
     if constexpr (R::on) rec.r.begin(Phase::result, Who::binding, Who::user, StepKind::result);
-    PyObject* tuple = wrap_all(results.first(op.outputs));
+    PyObject* tuple = wrap_all(results.all());
     if constexpr (R::on) tell_result(rec.r);
     return tuple;
   }
@@ -109,6 +109,19 @@ std::string dtypes_of(const Unwrapped& a, const Unwrapped& b) {
 /// Operands that must be unwrapped or aligned first.
 template <class R>
 [[gnu::noinline]] PyObject* binary_aligned(R rec, const OpInfo& op, PyObject* x, PyObject* y, TensorImpl* target) {
+  if (op.outputs == 1 && !context().autocast.enabled) {
+    // A number in the dtype that it meets.
+    const bool left = Py_TYPE(x) == tensor_type, right = Py_TYPE(y) == tensor_type;
+    Operand in[2];
+    if (left != right && plain_number(op, left ? y : x, impl_of(left ? x : y)->dtype(), in[left ? 1 : 0])) {
+      in[left ? 0 : 1].tensor = impl_of(left ? x : y);
+      if constexpr (R::on) {
+        rec.r.stop();
+        tell_promotion(rec.r, op, "a weak scalar takes the tensor's dtype", {in[left ? 1 : 0].dtype, false, false});
+      }
+      return wrap_result(rec, op, in, target);
+    }
+  }
   Arguments args(2);
   const bool defers = target == nullptr;
   if (!unwrap_or_scalar(x, args[0], defers) || !unwrap_or_scalar(y, args[1], defers)) {

@@ -26,7 +26,7 @@ inline TensorImpl* impl_of(PyObject* o) { return reinterpret_cast<TensorObject*>
 PyObject* wrap(TensorRef t) noexcept;
 
 /// The objects of several results, as a tuple.
-PyObject* wrap_all(std::span<const TensorRef> results) noexcept;
+PyObject* wrap_all(std::span<TensorImpl* const> results) noexcept;
 
 /// Sets the Python exception for the C++ one being handled; call in a catch block. Returns null.
 PyObject* raise_current() noexcept;

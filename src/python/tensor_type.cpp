@@ -148,10 +148,10 @@ PyObject* wrap(TensorRef t) noexcept {
   return reinterpret_cast<PyObject*>(o);
 }
 
-PyObject* wrap_all(std::span<const TensorRef> results) noexcept {
+PyObject* wrap_all(std::span<TensorImpl* const> results) noexcept {
   Owned tuple(PyTuple_New(static_cast<Py_ssize_t>(results.size())));
   for (std::size_t k = 0; tuple && k < results.size(); ++k) {
-    PyObject* one = wrap(results[k]);
+    PyObject* one = wrap(TensorRef::share(results[k]));
     if (one == nullptr) return nullptr;
     PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(k), one);
   }

@@ -149,8 +149,8 @@ void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, const Attr
   view.view = {&source, &base, &op, attrs, history_of(base)};
 }
 
-NodeRef record(const Call& call, std::span<const TensorRef> outputs, Dtype computed) {
-  const auto differentiable = [](const TensorRef& o) { return is_differentiable(o->dtype()); };
+NodeRef record(const Call& call, std::span<TensorImpl* const> outputs, Dtype computed) {
+  const auto differentiable = [](const TensorImpl* o) { return is_differentiable(o->dtype()); };
   if (std::ranges::none_of(outputs, differentiable)) return {};
   NodeRef node = NodeRef::adopt(OpNode::make(call, outputs, computed).leak());
   for (std::size_t k = 0; k < outputs.size(); ++k) {
@@ -177,7 +177,7 @@ bool write_wants_grad(TensorImpl& target) { return wants_grad(target) || wants_g
 
 InPlaceRecord::InPlaceRecord(const Call& call, TensorImpl& target, Dtype computed)
     : target_(target), base_(base_of(target)) {
-  const TensorRef handle = TensorRef::share(&target);
+  TensorImpl* const written = &target;
   Writing writing{target.storage(), 0};
   const bool view = &base_ != &target_;
   if (view && wants_grad(base_)) {
@@ -186,12 +186,11 @@ InPlaceRecord::InPlaceRecord(const Call& call, TensorImpl& target, Dtype compute
     }
   }
   // The op's edges are those of the operands as they are, and what it reads of them is saved now.
-  op_ = OpNode::make(call, {&handle, 1}, computed, writing);
+  op_ = OpNode::make(call, {&written, 1}, computed, writing);
   if (view) {
     Edge old = wants_grad(base_) ? gradient_edge(base_) : Edge();
     node_ = NodeRef::adopt(
-        ViewWriteNode::make(op_, std::move(old), base_, chain_to(target), writing.through, target.shape())
-            .leak());
+        ViewWriteNode::make(op_, std::move(old), base_, chain_to(target), writing.through, target.shape()).leak());
   } else {
     node_ = NodeRef::share(op_.get());
   }

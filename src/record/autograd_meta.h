@@ -65,7 +65,7 @@ void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, const Attr
 
 /// Records a call that was just computed, and gives its node: null where no output has a gradient. Only called when an
 /// operand requires grad.
-NodeRef record(const Call& call, std::span<const TensorRef> outputs, Dtype computed);
+NodeRef record(const Call& call, std::span<TensorImpl* const> outputs, Dtype computed);
 /// Refuses, before anything is written, in-place writes that autograd cannot follow.
 void check_in_place(TensorImpl& target);
 /// Whether a write of `target` changes what somebody's gradient flows through: its own value, or that of its base.

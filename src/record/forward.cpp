@@ -188,7 +188,7 @@ std::vector<Tensor> OpNode::forward_with(std::span<const Tensor> tangents, bool 
   }
   Outputs o = apply_all(*op_, operands, attrs_.get());
   std::vector<Tensor> result;
-  for (int k = 0; k < op_->outputs; ++k) result.push_back(Tensor::adopt(o[static_cast<std::size_t>(k)].leak()));
+  for (int k = 0; k < op_->outputs; ++k) result.push_back(Tensor::adopt(o.take(k).leak()));
   return result;
 }
 

@@ -117,7 +117,7 @@ void OpNode::save(int leaf, const Operand& o, Device device, const Storage* writ
   storage.mark_saved();
 }
 
-Ref<OpNode> OpNode::make(const Call& c, std::span<const TensorRef> outputs, Dtype computed, Writing writing) {
+Ref<OpNode> OpNode::make(const Call& c, std::span<TensorImpl* const> outputs, Dtype computed, Writing writing) {
   static_assert(sizeof(OpNode) <= pool::largest_small);
   OpNode* n = new (place<OpNode>()) OpNode();
   Ref<OpNode> node = Ref<OpNode>::adopt(n);

@@ -122,7 +122,7 @@ class OpNode final : public Node {
  public:
   static constexpr int most_leaves = 1 + most_operands + most_outputs;  ///< that can be saved
   /// Records a call; `outputs` are its results, or the target that it will write.
-  static Ref<OpNode> make(const Call& call, std::span<const TensorRef> outputs, Dtype computed, Writing writing = {});
+  static Ref<OpNode> make(const Call& call, std::span<TensorImpl* const> outputs, Dtype computed, Writing writing = {});
 
   /// Where the histories of saved values begin, for gradients that are recorded themselves.
   struct Histories {

@@ -36,9 +36,10 @@ Device parse_device(std::string_view text) {
   for (const DeviceName& d : device_names) {
     if (good && d.name == stem) return {d.kind, static_cast<std::uint8_t>(index)};
   }
-  throw ValueError("unknown device '" + std::string(text) +
-                       "'; write one of cpu, meta, cuda, opencl, mlx (metal, mps), with :index for another than the first",
-                   {{"device", std::string(text)}});
+  throw ValueError(
+      "unknown device '" + std::string(text) +
+          "'; write one of cpu, meta, cuda, opencl, mlx (metal, mps), with :index for another than the first",
+      {{"device", std::string(text)}});
 }
 
 std::string to_string(Device d) {

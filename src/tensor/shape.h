@@ -124,6 +124,13 @@ inline DimList row_major(Dims shape) {
   return strides;
 }
 
+/// Sorts axes, equal ones kept in their order; a few at most, so that no memory is asked for as std::stable_sort does.
+template <class Before>
+void sort_axes(int* first, int* last, Before before) {
+  for (int* next = first; next < last; ++next)
+    std::rotate(std::upper_bound(first, next, *next, before), next, next + 1);
+}
+
 /// `axis` counted from the end if negative. Throws IndexError {axis, ndim}.
 inline int normalize_axis(std::int64_t axis, int ndim, const char* op) {
   if (axis < -ndim || axis >= ndim) {

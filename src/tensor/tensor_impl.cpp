@@ -34,7 +34,9 @@ Ref<TensorImpl> TensorImpl::make(Dtype dtype, Device device, Dims shape, Dims st
   t->numel_ = none ? 0 : step;
   t->contiguous_ = row;
   t->offset_ = offset;
-  t->data_ = storage && storage->data() != nullptr ? storage->data() + offset * static_cast<std::int64_t>(itemsize(dtype)) : nullptr;
+  t->data_ = storage && storage->data() != nullptr
+                 ? storage->data() + offset * static_cast<std::int64_t>(itemsize(dtype))
+                 : nullptr;
   t->storage_ = std::move(storage);
   return Ref<TensorImpl>::adopt(t);
 }

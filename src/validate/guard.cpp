@@ -85,7 +85,7 @@ DimList layout_of(const Call& c, Dims shape) {
   const int n = model->ndim();
   for (int i = 0; i < n; ++i) order[i] = i;
   const Dims strides = model->strides();
-  std::stable_sort(order.begin(), order.begin() + n, [&](int a, int b) { return strides[a] > strides[b]; });
+  sort_axes(order.data(), order.data() + n, [&](int a, int b) { return strides[a] > strides[b]; });
   DimList fresh(n, 0);
   std::int64_t step = 1;
   for (int i = n - 1; i >= 0; --i) {
@@ -140,7 +140,8 @@ void SchemaGuard::check_elementwise(Validated& v, bool in_place) {
     v.like_ = lead;
     return;
   }
-  DimList& shape = v.out_[0].shape;
+  OutputSpec& spec = v.make_spec(0);
+  DimList& shape = spec.shape;
   shape = DimList(lead->shape());
   for (const Operand& o : c.in) {
     if (o.tensor != nullptr && o.tensor != lead && !broadcast_into(shape, o.tensor->shape())) {
@@ -148,7 +149,7 @@ void SchemaGuard::check_elementwise(Validated& v, bool in_place) {
     }
   }
   for (int k = 0; k < c.op.outputs; ++k) checked_numel(shape, itemsize(v.out_dtype(k)));
-  if (!in_place) v.out_[0].strides = layout_of(c, shape);
+  if (!in_place) spec.strides = layout_of(c, shape);
 }
 
 void SchemaGuard::check_other(Validated& v) {
@@ -168,8 +169,8 @@ void SchemaGuard::check_other(Validated& v) {
             op_text(c.op) + ": indices of " + text(t.dtype()) + " are no integers; write indices.astype(hl.int64)",
             {{"op", std::string(c.op.name())}, {"left_dtype", std::string("int64")}, {"right_dtype", text(t.dtype())}});
       }
-    } else if (t.dtype() != lead.dtype() && !(schema.kind == OpKind::composite && !c.op.follows_parts() &&
-                                              t.dtype() == real_part(lead.dtype()))) {
+    } else if (t.dtype() != lead.dtype() &&
+               !(schema.kind == OpKind::composite && !c.op.follows_parts() && t.dtype() == real_part(lead.dtype()))) {
       // Above: the real or imaginary part of complex memory takes real values.
       throw_dtypes(c.op, i, lead.dtype(), t.dtype());
     }
@@ -180,7 +181,7 @@ void SchemaGuard::check_other(Validated& v) {
   v.dtype_ = lead.dtype();
   if (schema.kind == OpKind::view) {
     v.out_dtype_ = schema.result_dtype(v.dtype_);
-    v.viewable_ = c.op.view(c, v.out_[0]);
+    v.viewable_ = c.op.view(c, v.make_spec(0));
     return;
   }
   foresee(v);
@@ -197,11 +198,16 @@ void SchemaGuard::check_creation(Validated& v) {
 void SchemaGuard::foresee(Validated& v) {
   const Call& c = v.call_;
   const OpSchema& schema = c.op.schema;
-  if (c.op.infer == nullptr) return;  // its parts will say
-  c.op.infer(c, v.out_.data());
-  v.out_dtype_ = v.out_[0].dtype;
+  if (c.op.infer == nullptr) {
+    v.make_spec(0);
+    return;  // its parts will say
+  }
+  std::array<OutputSpec*, most_outputs> specs;
+  for (int k = 0; k < c.op.outputs; ++k) specs[static_cast<std::size_t>(k)] = &v.make_spec(k);
+  c.op.infer(c, specs.data());
+  v.out_dtype_ = specs[0]->dtype;
   for (int k = 0; k < c.op.outputs; ++k) {
-    OutputSpec& o = v.out_[static_cast<std::size_t>(k)];
+    OutputSpec& o = *specs[static_cast<std::size_t>(k)];
     checked_numel(o.shape, itemsize(o.dtype));
     if (schema.kind == OpKind::primitive) o.strides = schema.keeps_layout ? layout_of(c, o.shape) : row_major(o.shape);
   }

@@ -1,6 +1,9 @@
 /// SchemaGuard: every op passes it before anything is computed; what it returns is the only key to the backends.
 #pragma once
 
+#include <cstddef>
+#include <new>
+
 #include "explain/recorder.h"
 #include "ops/op_info.h"
 #include "tensor/context.h"
@@ -12,7 +15,7 @@ class Validated {
  public:
   const Call& call() const { return call_; }
   Device device() const { return device_; }
-  Dtype dtype() const { return dtype_; }          ///< the kernel computes in
+  Dtype dtype() const { return dtype_; }  ///< the kernel computes in
   /// Of output k; so the others. All outputs of an elementwise op have one shape.
   Dtype out_dtype(int k = 0) const {
     return k == 0 ? out_dtype_ : is_elementwise() ? call_.op.schema.result_dtype(dtype_, k) : spec(k).dtype;
@@ -23,7 +26,7 @@ class Validated {
   /// The operand whose shape and strides the outputs take over; null where they had to be made.
   const TensorImpl* like() const { return like_; }
   /// Of a view: where it begins, and whether the operand's strides allow it.
-  std::int64_t offset() const { return out_[0].offset; }
+  std::int64_t offset() const { return spec_at(0).offset; }
   bool viewable() const { return viewable_; }
   bool mixed() const { return mixed_; }               ///< a comparison of unequal dtypes
   int real_operand() const { return real_operand_; }  ///< the one that is real beside a complex one; -1: none
@@ -38,10 +41,19 @@ class Validated {
   bool mixed_ = false;
   bool viewable_ = true;
   int real_operand_ = -1;
-  std::array<OutputSpec, most_outputs> out_;
+  /// Room for specs, which the common call does not make.
+  struct Room {
+    alignas(OutputSpec) std::byte bytes[sizeof(OutputSpec)];
+  };
+  std::array<Room, most_outputs> out_;
 
+  /// The k-th spec, made now.
+  OutputSpec& make_spec(int k) { return *new (out_[static_cast<std::size_t>(k)].bytes) OutputSpec(); }
+  const OutputSpec& spec_at(int k) const {
+    return *std::launder(reinterpret_cast<const OutputSpec*>(out_[static_cast<std::size_t>(k)].bytes));
+  }
   bool is_elementwise() const { return call_.op.elementwise >= 0; }
-  const OutputSpec& spec(int k) const { return out_[is_elementwise() ? 0 : static_cast<std::size_t>(k)]; }
+  const OutputSpec& spec(int k) const { return spec_at(is_elementwise() ? 0 : k); }
 };
 
 class SchemaGuard {
@@ -68,12 +80,12 @@ class SchemaGuard {
   }
 
  private:
-  /// Two contiguous tensors of one dtype, device and shape, which the op takes: the common case, accepted in a few
+  /// A contiguous tensor, or two of one dtype, device and shape, which the op takes: the common case, accepted in a few
   /// steps.
   static bool alike(Validated& v) {
     const Call& c = v.call_;
-    if (c.op.elementwise < 0 || c.in.size() != 2) return false;
-    const TensorImpl *a = c.in[0].tensor, *b = c.in[1].tensor;
+    if (c.op.elementwise < 0 || c.in.size() > 2) return false;
+    const TensorImpl *a = c.in[0].tensor, *b = c.in.back().tensor;
     if (a == nullptr || b == nullptr || a->dtype() != b->dtype() || !a->contiguous() || !b->contiguous()) return false;
     if (a->device() != b->device() || !same_shape(*a, *b) || !contains(c.op.schema.types, a->dtype())) return false;
     v.device_ = a->device();

@@ -430,9 +430,7 @@ class OpenclKernels : public testing::TestWithParam<Dtype> {
     return leaves;
   }
 
-  Dtype result_dtype(const Op& op) const {
-    return op.schema.result_dtype(dtype_);
-  }
+  Dtype result_dtype(const Op& op) const { return op.schema.result_dtype(dtype_); }
   int kernel_dtype() const { return static_cast<int>(computed_in(dtype_)); }
 
   static void on_cpu(cpu::ElementwiseFn f, const std::vector<const Column*>& in, const std::vector<Column*>& out,

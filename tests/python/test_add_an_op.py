@@ -103,6 +103,38 @@ values = np.concatenate([np.linspace(-3, 3, 50), rng.standard_normal(51) * 100])
 check("squared_relu", squared_relu, lambda x: 2 * np.maximum(x, 0), values, "x")
 check("cbrt", np.cbrt, lambda x: 1 / (3 * np.cbrt(x) ** 2), values, "out")
 
+# A composite: array, method, view, source; its gradient is that of its parts.
+x = hl.asarray(rng.standard_normal((2, 3, 4)))
+assert str(inspect.signature(hl.swapaxes)) == "(x, /, axis1, axis2)"
+assert np.array_equal(hl.swapaxes(x, 0, 2).numpy(), x.numpy().swapaxes(0, 2))
+assert x.swapaxes(axis1=0, axis2=-1).shape == (4, 3, 2) and hl.swapaxes(np.ones((2, 3)), 0, 1).shape == (3, 2)
+assert hl.swapaxes(x, 0, 1).data_ptr() == x.data_ptr() and "moveaxis" in hl.source("swapaxes")
+g = hl.grad(lambda t: hl.sum(hl.swapaxes(t, 0, 2) * hl.arange(4.0, dtype=hl.float64)[:, None, None]))(x)
+assert np.array_equal(g.numpy(), np.broadcast_to(np.arange(4.0), (2, 3, 4)))
+assert hl.swapaxes(x.to_device("meta"), 0, 1).shape == (3, 2, 4)
+
+# A primitive: two outputs, each subset of which may be used.
+low, high = hl.extrema(x, axis=(0, 2))
+assert np.array_equal(low.numpy(), x.numpy().min((0, 2))) and np.array_equal(high.numpy(), x.numpy().max((0, 2)))
+assert [t.item() for t in hl.extrema(np.arange(5))] == [0, 4] and hl.extrema(x.to_device("meta"))[1].shape == ()
+for weights in ((1.0, 0.0), (0.0, 1.0), (2.0, 3.0)):
+    def spread(t):
+        return sum(w * hl.sum(o) for w, o in zip(weights, hl.extrema(t, axis=1)) if w)
+    got = hl.grad(spread)(x).numpy()
+    a = x.numpy()
+    want = weights[0] * (a == a.min(1, keepdims=True)) + weights[1] * (a == a.max(1, keepdims=True))
+    assert np.array_equal(got, want)
+leaf = hl.tensor(x.numpy(), requires_grad=True)
+assert hl.extrema(leaf)[0].grad_fn.name == "ExtremaBackward"
+trace = hl.explain(lambda: hl.extrema(x, axis=1), show=False)
+assert [op["name"] for op in trace.ops] == ["extrema"]
+
+# A creation op.
+assert str(inspect.signature(hl.tri)) == "(n, m=None, k=0, dtype=float32, device=None)"
+assert np.array_equal(hl.tri(3, 4, k=1).numpy(), np.tri(3, 4, 1, dtype=np.float32))
+assert hl.tri(3, dtype=hl.int8).dtype is hl.int8 and hl.tri(3, device="meta").device == "meta"
+assert not hasattr(x, "tri")
+
 print("checked")
 '''
 
@@ -164,15 +196,18 @@ def copy_tree(replaced):
 
 
 def test_the_page_promises_what_the_diffs_cost():
-    composite, primitive = map(added, DIFFS)
+    elementwise, function, composite, primitive, creation = map(added, DIFFS)
     assert "1 file and 8 lines, and 1 line of tests" in PAGE
-    assert composite == {"src/ops/functions.h": 8, "tests/python/op_oracle.py": 1}
+    assert elementwise == {"src/ops/functions.h": 8, "tests/python/op_oracle.py": 1}
     assert "with one more row" in PAGE
-    assert primitive == {"src/ops/functions.h": 9, "src/ops/primitives.h": 1}  # its schema takes a second line
+    assert function == {"src/ops/functions.h": 9, "src/ops/primitives.h": 1}  # its schema takes a second line
+    files = [[name for name in grown if name.startswith("src/")] for grown in (composite, creation, primitive)]
+    assert "A composite and a creation op are 1 file. A primitive is 2 files" in PAGE
+    assert [len(f) for f in files] == [1, 1, 2]
 
 
 def test_the_diffs_apply(tmp_path):
-    assert len(patched_files(tmp_path)) == 3
+    assert len(patched_files(tmp_path)) == 7
 
 
 @pytest.mark.slow
@@ -190,7 +225,7 @@ def test_an_op_added_as_the_page_says_is_complete(tmp_path):
 
     # The tests that loop over the op list have found them.
     values = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/python/test_op_values.py"]
-    told = run(*values, "-k", "squared_relu or cbrt", "-vv", folder=SCRATCH, env=environment)
+    told = run(*values, "-k", "squared_relu or cbrt or swapaxes or extrema", "-vv", folder=SCRATCH, env=environment)
     for name in (
         "squared_relu-int8",
         "squared_relu-float16",
@@ -200,9 +235,14 @@ def test_an_op_added_as_the_page_says_is_complete(tmp_path):
         "cbrt-int32",
     ):
         assert f"test_values_and_result_dtypes[{name}] PASSED" in told, told[-3000:]
+    for name in ("swapaxes-int8", "swapaxes-complex64", "extrema-bool", "extrema-float32"):
+        assert f"test_reductions_movement_and_products[{name}] PASSED" in told, told[-3000:]
     run(sys.executable, "tools/generate_stubs.py", tmp_path / "stub.pyi", folder=SCRATCH, env=environment)
     stub = (tmp_path / "stub.pyi").read_text()
     assert "def squared_relu(x: _Operand, /) -> Tensor" in stub and "    def cbrt(x, /) -> Tensor" in stub
     declared = (SCRATCH / "build/release/generated/hyalite/ops.h").read_text()
     assert "HYALITE_API Tensor squared_relu(const Tensor& x);" in declared
     assert "HYALITE_API Tensor cbrt(const Tensor& x);" in declared
+    assert "HYALITE_API Tensor swapaxes(const Tensor& x, std::int64_t axis1, std::int64_t axis2);" in declared
+    assert "HYALITE_API std::array<Tensor, 2> extrema(const Tensor& x, const Axes& axis = {});" in declared
+    assert "HYALITE_API Tensor tri(std::int64_t n, std::optional<std::int64_t> m = {}" in declared

@@ -115,7 +115,7 @@ def test_f5_help_shows_the_functions_written_in_python():
 def test_f5_sources_in_docstrings_are_paths_of_the_tree():
     seen = 0
     for name in hl._C._op_names():
-        found = re.search(r"Source: (\S+):(\d+)\.$", getattr(hl._C, name).__doc__)
+        found = re.search(r"Source: (\S+):(\d+)\.$", getattr(hl._C_engine, name).__doc__)
         assert found, name
         lines = (ROOT / found[1]).read_text().splitlines()
         assert lines[int(found[2]) - 1].startswith("///"), found[0]

@@ -77,3 +77,64 @@ def test_the_recorder_costs_at_most_two_percent_when_tracing_is_off():
         for path in (here, ROOT / "build/norecorder/python")
     ]
     assert found[0] <= 1.02 * found[1], found
+
+
+# ---- P1: what a chain costs is its length ---------------------------------------------------------------------------
+
+CHAINS = {
+    "slices of slices": ("x = hl.zeros(1 << 20)", "x = x[1:]"),
+    "indexes": ("x = hl.zeros((1,) * 60)\ny = x", "x = x[0] if x.ndim > 1 else y"),
+    "transposes": ("x = hl.zeros((3, 2))", "x = x.T"),
+    "reshapes": ("x = hl.zeros((3, 2))", "x = x.reshape(-1)"),
+    "new axes": ("x = hl.zeros(3)", "x = x[None][0]"),
+    "recorded slices": ("x = hl.zeros(1 << 20).requires_grad_(True) * 1", "x = x[1:]"),
+    "kept slices": ("x, kept = hl.zeros(1 << 20), []", "x = x[1:]; kept.append(x)"),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("chain", CHAINS)
+def test_p1_a_view_of_a_view_costs_the_same_however_many_came_before(chain):
+    setup, statement = CHAINS[chain]
+    short, long = (counts.callgrind_instructions("import hyalite as hl\n" + setup, statement, n) for n in (200, 1600))
+    assert long <= 1.1 * short, (short, long)
+
+
+def test_p1_a_kept_view_takes_one_handle():
+    x = hl.zeros(1 << 16)
+    before, kept = hl.memory_stats()["allocated_bytes"], []
+    for _ in range(2000):
+        x = x[1:]
+        kept.append(x)
+    # The handle, and the attributes that say which view it is.
+    assert (hl.memory_stats()["allocated_bytes"] - before) / 2000 <= 1024
+    x = kept = None
+    assert hl.memory_stats()["allocated_bytes"] <= before
+
+
+@pytest.mark.plain
+def test_p1_a_write_to_the_base_makes_each_history_once_more():
+    """n views of views, each asked after one write: n histories, not n for each of them."""
+    program = """
+import sys, hyalite as hl
+n = int(sys.argv[1])
+y = hl.ones(4096).requires_grad_(True) * 1
+views = [y]
+for _ in range(n): views.append(views[-1][1:])
+y *= 2
+assert all(v.grad_fn is not None for v in views)
+"""
+    few, many = (sum(own for _, own in counts.callgrind_functions(program, n=n).values()) for n in (100, 400))
+    assert many <= 1.3 * few, (few, many)  # by view
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("op", ["concat", "stack"])
+def test_p1_backward_of_many_operands_costs_their_number(op):
+    program = f"""
+import sys, hyalite as hl
+leaves = [hl.ones(2).requires_grad_(True) for _ in range(int(sys.argv[1]))]
+hl.{op}(leaves).sum().backward()
+"""
+    few, many = (sum(own for _, own in counts.callgrind_functions(program, n=n).values()) for n in (100, 800))
+    assert many <= 1.3 * few, (few, many)  # by operand

@@ -347,7 +347,8 @@ def test_bare_numbers_in_formulas_do_not_compile(expression, vocabulary, tmp_pat
 OP_NAMES_ELSEWHERE = {
     "apply.cpp": ({"add"}, "gradients are summed with find_op"),
     "python/operands.cpp": ({"astype", "min", "max"}, "promotion casts with find_op; clip's bounds in an error"),
-    "python/indexing.cpp": ({"astype", "where"}, "assignment with find_op"),
+    "python/indexing.cpp": ({"astype", "where", "slice", "full"}, "indexing and assignment with find_op"),
+    "python/native_functions.cpp": (None, "functions that take more than the op of their name"),
     "python/module.cpp": ({"empty", "full"}, "functions that take more than the op of their name"),
     "python/from_python.cpp": ({"astype", "reshape", "concat"}, "nested lists of tensors with find_op"),
     "python/to_numpy.cpp": ({"astype"}, "NumPy's method"),

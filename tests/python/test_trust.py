@@ -6,7 +6,7 @@ import re
 HERE = pathlib.Path(__file__).parent
 PAGE = (HERE.parents[1] / "docs/trust.md").read_text()
 LINES = {"M": range(1, 3), "C": range(1, 8), "W": range(1, 29), "L": range(1, 5), "G": range(1, 6), "F": range(1, 9)}
-TRACE = ["T1", "T2", "T3", "T4", "T6", "T12"]
+TRACE = ["P1", "T1", "T2", "T3", "T4", "T6", "T12"]
 
 
 def test_every_line_has_a_row():

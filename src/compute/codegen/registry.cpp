@@ -39,7 +39,6 @@ Dtype operand_dtype(const Shape& op, int i, Dtype t) {
   return op.schema.is_condition(static_cast<std::size_t>(i)) ? Dtype::boolean : t;
 }
 
-
 /// "out", or of several "out1", "out2"...
 std::string result_name(const Shape& op, const char* stem, int k) {
   return op.outputs == 1 ? stem : stem + std::to_string(k + 1);

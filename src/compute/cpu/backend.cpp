@@ -1,6 +1,9 @@
 /// The CPU's table.
 #include "compute/cpu/backend.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "compute/cpu/elementwise.h"
 #include "compute/cpu/operands.h"
 #include "compute/cpu/primitives.h"
@@ -20,6 +23,15 @@ void copy_and_count(const TensorImpl& from, TensorImpl& to) {
 }
 
 void fill(TensorImpl& to, const std::byte* value) {
+  const std::size_t size = itemsize(to.dtype()), bytes = static_cast<std::size_t>(to.nbytes());
+  if (to.contiguous() && bytes <= 1024) {
+    if (bytes == 0) return;
+    std::memcpy(to.data(), value, size);
+    for (std::size_t done = size; done < bytes; done *= 2) {
+      std::memcpy(to.data() + done, to.data(), std::min(done, bytes - done));
+    }
+    return;
+  }
   ByteStrides none{}, b;
   const LoopOperand in{const_cast<std::byte*>(value), none.data(), to.dtype(), to.dtype()};
   copy(in, stored(to, to.shape(), b), to.shape(), nullptr);
@@ -27,7 +39,17 @@ void fill(TensorImpl& to, const std::byte* value) {
 
 }  // namespace
 
+bool copy_few(const TensorImpl& from, TensorImpl& to) {
+  if (!from.contiguous() || !to.contiguous() || !same_shape(from, to)) return false;
+  const std::byte *a = from.data(), *b = to.data();
+  const bool small = from.nbytes() <= small_bytes && to.nbytes() <= small_bytes;
+  if (!small || (a < b + to.nbytes() && b < a + from.nbytes())) return false;
+  cast(kernels().cast, from.dtype(), a, to.dtype(), to.data(), static_cast<std::size_t>(to.numel()));
+  return true;
+}
+
 void copy_elements(const TensorImpl& from, TensorImpl& to) {
+  if (copy_few(from, to)) return;
   ByteStrides a, b;
   copy(stored(from, to.shape(), a), stored(to, to.shape(), b), to.shape(), nullptr);
 }

@@ -24,7 +24,7 @@ namespace {
 /// What any way of computing it must read and write, each byte once: empty where operands overlap.
 std::optional<std::int64_t> least_bytes(const Call& c, const Outputs& o) {
   std::int64_t sum = 0;
-  for (const TensorRef& t : o.first(c.op.outputs)) sum += t->nbytes();
+  for (const TensorImpl* t : o.all()) sum += t->nbytes();
   for (std::size_t i = 0; i < c.in.size(); ++i) {
     const TensorImpl* t = c.in[i].tensor;
     if (t == nullptr || t->numel() == 0) continue;

@@ -22,12 +22,36 @@ double least_number(Dtype dtype) { return dtype == Dtype::float16 ? 0x1p-25 : dt
 
 static_assert(leaf_count(max_arity, most_outputs) + 1 <= max_operands);
 
-constexpr const char* one_call = "one call of the kernel";
+constexpr std::size_t number_bytes = 512;  // a number is written out so far, an element each
+
+/// A number as an operand of `n` elements, or of as many as `number_bytes` hold, if these are fewer: how many.
+std::size_t write_out(const Operand& number, std::size_t n, std::byte* to) {
+  const std::size_t size = itemsize(number.dtype), all = std::min(n * size, number_bytes / size * size);
+  std::memcpy(to, number.bytes.data(), size);
+  for (std::size_t done = size; done < all; done *= 2) std::memcpy(to + done, to, std::min(done, all - done));
+  return all / size;
+}
+
+/// Calls of the kernel for `piece` elements each, beside which the numbers stay where they are.
+[[gnu::noinline]] void call_in_pieces(const Call& c, const Outputs& o, ElementwiseFn fn, const void* const* in,
+                                      void* const* out, std::size_t piece) {
+  const auto n = static_cast<std::size_t>(o[0]->numel());
+  const void* from[max_arity];
+  void* to[most_outputs];
+  for (std::size_t at = 0; at < n; at += piece) {
+    for (std::size_t i = 0; i < c.in.size(); ++i) {
+      const TensorImpl* t = c.in[i].tensor;
+      from[i] = t == nullptr ? in[i] : static_cast<const std::byte*>(in[i]) + at * itemsize(t->dtype());
+    }
+    for (int k = 0; k < c.op.outputs; ++k) to[k] = static_cast<std::byte*>(out[k]) + at * itemsize(o[k]->dtype());
+    fn(from, to, std::min(piece, n - at), kernel_attributes(c.attrs), false);
+  }
+}
 
 /// What one call of the kernel for contiguous operands reads and writes.
 LoopReport call_report(const Call& c, const Outputs& o) {
   std::optional<std::int64_t> bytes = 0;
-  for (const TensorRef& t : o.first(c.op.outputs)) *bytes += t->nbytes();
+  for (const TensorImpl* t : o.all()) *bytes += t->nbytes();
   for (std::size_t i = 0; i < c.in.size() && bytes; ++i) {
     bool again = false;
     if (c.in[i].tensor == nullptr) continue;  // a number is not read from the caller's memory
@@ -43,10 +67,15 @@ LoopReport call_report(const Call& c, const Outputs& o) {
 }
 
 template <class R>
-void call_kernel(R rec, const Validated& v, const Outputs& o, ElementwiseFn fn, const void* const* in, void* const* out,
-                 const double* attr) {
+[[gnu::always_inline]] inline void call_kernel(R rec, const Validated& v, const Outputs& o, ElementwiseFn fn,
+                                               const void* const* in, void* const* out, std::size_t piece) {
   if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
-  fn(in, out, static_cast<std::size_t>(o[0]->numel()), attr, false);
+  const auto n = static_cast<std::size_t>(o[0]->numel());
+  if (piece >= n) [[likely]] {
+    fn(in, out, n, kernel_attributes(v.call().attrs), false);
+  } else {
+    call_in_pieces(v.call(), o, fn, in, out, piece);
+  }
   if constexpr (R::on) {
     describe_kernel(rec.r, v, call_report(v.call(), o), o);
     rec.r.last().kernel = reinterpret_cast<const void*>(fn);
@@ -67,10 +96,10 @@ bool quick(R rec, const Validated& v, Outputs& o) {
     if (c.in[i].tensor == nullptr) return false;
     in[i] = c.in[i].tensor->data();
   }
-  o[0] = output(v);
+  o.add(output(v));
   if constexpr (R::on) describe_output(rec.r, *o[0], false);
   void* out = o[0]->data();
-  call_kernel(rec, v, o, fn, in, &out, nullptr);
+  call_kernel(rec, v, o, fn, in, &out, static_cast<std::size_t>(like->numel()));
   return true;
 }
 
@@ -90,18 +119,7 @@ ElementwiseFn widen_comparison(const Call& c, std::array<LoopOperand, max_arity>
   return mixed_comparison(c.op.elementwise, left, right);
 }
 
-constexpr std::size_t number_bytes = 512;  // up to here a number is written out, an element each
-
-/// A number as an operand of `n` elements. False where that is too much.
-bool write_out(const Operand& number, std::int64_t n, std::byte* to) {
-  const std::size_t size = itemsize(number.dtype), all = static_cast<std::size_t>(n) * size;
-  if (all > number_bytes) return false;
-  std::memcpy(to, number.bytes.data(), size);
-  for (std::size_t done = size; done < all; done *= 2) std::memcpy(to + done, to, std::min(done, all - done));
-  return true;
-}
-
-/// One plain call of the kernel, for small contiguous operands without conversion.
+/// Plain calls of the kernel, usually one, for small contiguous operands without conversion.
 template <class R>
 bool small(R rec, const Validated& v, const Outputs& o) {
   const Call& c = v.call();
@@ -113,19 +131,19 @@ bool small(R rec, const Validated& v, const Outputs& o) {
   alignas(64) std::byte numbers[max_arity][number_bytes];
   void* out[most_outputs];
   for (int k = 0; k < c.op.outputs; ++k) out[k] = o[k]->data();
+  std::size_t piece = static_cast<std::size_t>(o[0]->numel());
   for (std::size_t i = 0; i < c.in.size(); ++i) {
     if (c.in[i].tensor == nullptr) {
-      if (!write_out(c.in[i], o[0]->numel(), numbers[i])) return false;
+      piece = std::min(piece, write_out(c.in[i], piece, numbers[i]));
       in[i] = numbers[i];
       continue;
     }
     in[i] = c.in[i].tensor->data();
     // In place, an operand that overlaps the target elsewhere than at its own place must be copied first.
     const std::byte *x = c.in[i].tensor->data(), *z = o[0]->data();
-    if (!same_place(*c.in[i].tensor, *o[0]) && x < z + o[0]->nbytes() && z < x + c.in[i].tensor->nbytes())
-      return false;
+    if (!same_place(*c.in[i].tensor, *o[0]) && x < z + o[0]->nbytes() && z < x + c.in[i].tensor->nbytes()) return false;
   }
-  call_kernel(rec, v, o, fn, in, out, kernel_attributes(c.attrs));
+  call_kernel(rec, v, o, fn, in, out, piece);
   return true;
 }
 
@@ -197,11 +215,10 @@ void check_exponents(const Call& c) {
 template <class R>
 [[gnu::always_inline]] inline Outputs elementwise(R rec, const Validated& v, TensorImpl* target) {
   const Call& c = v.call();
-  Outputs o;
   if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
-  if (target == nullptr && quick(rec, v, o)) return o;
+  if (Outputs o; target == nullptr && quick(rec, v, o)) return o;
   if (c.op.schema.check == Check::integer_exponent && kind(v.dtype()) == Kind::integer) check_exponents(c);
-  o = target != nullptr ? Outputs(TensorRef::share(target)) : outputs(v);
+  Outputs o = target != nullptr ? Outputs(TensorRef::share(target)) : outputs(v);
   if constexpr (R::on) describe_output(rec.r, *o[0], target != nullptr);
   if (!small(rec, v, o) && !general(rec, v, target, o)) {
     throw Interrupted("interrupted; the unfinished result is dropped");

@@ -105,8 +105,17 @@ void scatter_add(const TensorImpl& x, const TensorImpl& indices, std::int64_t ax
 }
 
 void concat(const Call& call, TensorImpl& out) {
-  const int axis = normalize_axis(call.attributes<ConcatBackward::Attr>().axis, out.ndim(), "concat");
+  const std::optional<std::int64_t> given = call.attributes<ConcatBackward::Attr>().axis;
   std::int64_t at = 0;
+  for (std::size_t i = 0; !given && i < call.in.size(); ++i) {
+    const TensorImpl& x = call.x(static_cast<int>(i));
+    const TensorRef part = TensorImpl::make(out.dtype(), out.device(), x.shape(), row_major(x.shape()),
+                                            out.storage_ref(), out.offset() + at);
+    copy_elements(x, *part);
+    at += x.numel();
+  }
+  if (!given) return;
+  const int axis = normalize_axis(*given, out.ndim(), "concat");
   for (std::size_t i = 0; i < call.in.size(); ++i) {
     const TensorImpl& x = call.x(static_cast<int>(i));
     const TensorRef part = TensorImpl::make(out.dtype(), out.device(), x.shape(), out.strides(), out.storage_ref(),

@@ -44,7 +44,7 @@ Plan make_plan(const Loop& loop) {
     if (loop.shape[d] != 1) order[n++] = d;
   }
   const std::int64_t* key = p.operand[p.inputs].strides;
-  std::stable_sort(order.begin(), order.begin() + n, [&](int a, int b) { return std::abs(key[a]) > std::abs(key[b]); });
+  sort_axes(order.data(), order.data() + n, [&](int a, int b) { return std::abs(key[a]) > std::abs(key[b]); });
   for (int i = 0; i < n; ++i) {
     const int d = order[i];
     std::array<std::int64_t, max_operands> s;

@@ -30,6 +30,8 @@ struct LoopReport {
   std::optional<std::int64_t> bytes;  ///< read and written in memory
 };
 
+inline constexpr const char* one_call = "one call of the kernel";  ///< where no loop of shapes was needed
+
 inline constexpr int max_operands = 12;  ///< of a fused gradient, its result too
 
 /// One elementwise loop.

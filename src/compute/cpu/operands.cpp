@@ -35,7 +35,7 @@ TensorRef output(const Validated& v, int k) {
 
 Outputs outputs(const Validated& v) {
   Outputs o;
-  for (int k = 0; k < v.call().op.outputs; ++k) o[static_cast<std::size_t>(k)] = output(v, k);
+  for (int k = 0; k < v.call().op.outputs; ++k) o.add(output(v, k));
   return o;
 }
 

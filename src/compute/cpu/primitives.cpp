@@ -51,26 +51,29 @@ double exact_quotient(__int128 sum, std::int64_t n, bool to_odd) {
 
 /// Fresh outputs, filled by f as one kernel step. `describe(recorder, outputs)` ends the step.
 template <class R, class F, class Describe>
-Outputs timed(R rec, const Validated& v, F f, Describe describe) {
+Outputs timed(R rec, const Validated& v, TensorImpl* target, F f, Describe describe) {
   if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
-  Outputs o = outputs(v);
+  Outputs o = target != nullptr ? Outputs(TensorRef::share(target)) : outputs(v);
   if constexpr (R::on) {
-    describe_output(rec.r, *o[0], false);
+    describe_output(rec.r, *o[0], target != nullptr);
     rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
   }
   f(o);
   if constexpr (R::on) describe(rec.r, o);
   return o;
 }
-/// Of which nothing is counted but the threads.
-template <class R, class F>
-Outputs timed(R rec, const Validated& v, F f) {
-  if constexpr (R::on) threads_detail::last_threads = 1;
-  return timed(rec, v, f, [&](Recorder& r, const Outputs& o) {
+/// Of a step of which nothing is counted but the threads.
+auto plainly(const Validated& v) {
+  threads_detail::last_threads = 1;
+  return [&v](Recorder& r, const Outputs& o) {
     LoopReport report;
     report.threads = threads_detail::last_threads;
     describe_kernel(r, v, report, o);
-  });
+  };
+}
+template <class R, class F>
+Outputs timed(R rec, const Validated& v, F f) {
+  return timed(rec, v, nullptr, f, plainly(v));
 }
 
 /// The axes that a reduction reduces, one bit each.
@@ -192,6 +195,11 @@ Outputs converted(R rec, const Validated& v, TensorImpl* target) {
     rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
   }
   [[maybe_unused]] LoopReport report;
+  if (copy_few(*source, *o[0])) {
+    if constexpr (R::on)
+      describe_kernel(rec.r, v, {one_call, 1, false, false, 1, source->nbytes() + o[0]->nbytes()}, o);
+    return o;
+  }
   ByteStrides a, b;
   cpu::copy(stored(*source, x.shape(), a), stored(*o[0], x.shape(), b), x.shape(), R::on ? &report : nullptr);
   if constexpr (R::on) describe_kernel(rec.r, v, report, o);
@@ -219,7 +227,8 @@ Outputs run_matmul(const Validated& v, TensorImpl*, Recorder* rec) {
   return route(rec, [&]<class R>(R r) {
     GemmReport report;
     return timed(
-        r, v, [&](const Outputs& o) { matmul(v.call().x(0), v.call().x(1), *o[0], R::on ? &report : nullptr); },
+        r, v, nullptr,
+        [&](const Outputs& o) { matmul(v.call().x(0), v.call().x(1), *o[0], R::on ? &report : nullptr); },
         [&](Recorder& recorder, const Outputs&) { describe_product(recorder, v, report); });
   });
 }
@@ -235,6 +244,14 @@ Outputs run_plainly(const Validated& v, TensorImpl*, Recorder* rec) {
         work(v.call(), o);
       }
     });
+  });
+}
+
+/// In place it fills the target, whatever its strides.
+Outputs run_full(const Validated& v, TensorImpl* target, Recorder* rec) {
+  return route(rec, [&](auto r) {
+    return timed(
+        r, v, target, [&](const Outputs& o) { fill_full(v.call(), *o[0]); }, plainly(v));
   });
 }
 
@@ -262,7 +279,7 @@ constexpr Entry entries[] = {
     {"take", run_plainly<take_from>},
     {"scatter_add", run_plainly<scatter_add_to>},
     {"empty", run_plainly<leave_empty>},
-    {"full", run_plainly<fill_full>},
+    {"full", run_full},
     {"arange", run_plainly<fill_range>},
     {"linspace", run_plainly<fill_linspace>},
     {"eye", run_plainly<fill_eye>},

@@ -163,15 +163,20 @@ bool has_empty_axis(const ReduceArgs& a, bool reduced) {
   return false;
 }
 
-Plan make_plan(const ReduceArgs& a, const ReduceKernels& k) {
-  const bool nothing_reduced = has_empty_axis(a, true);
-  Plan p{};
+/// What does not depend on the layout. No axis is of size 0.
+void begin_plan(Plan& p, const ReduceArgs& a) {
   p.op = a.op;
   p.arg = is_arg(a.op);
   p.in = static_cast<const char*>(a.in);
   p.out = static_cast<char*>(a.out);
   p.element = static_cast<int>(itemsize(a.dtype));
   p.out_size = static_cast<int>(itemsize(a.result));
+}
+
+Plan make_plan(const ReduceArgs& a, const ReduceKernels& k) {
+  const bool nothing_reduced = has_empty_axis(a, true);
+  Plan p{};
+  begin_plan(p, a);
   for (int i = 0; i < a.ndim; ++i) {
     const bool reduced = (a.axes_mask >> i & 1) != 0;
     (reduced ? p.reduced : p.kept).push_back({a.shape[i], a.strides[i]});
@@ -612,6 +617,55 @@ bool run_plan(const Plan& p) {
   return run_sequences(p);
 }
 
+constexpr int64_t few = 16;  // outputs
+
+/// Row-major operands of which a block at most goes to each of a few outputs, over their last axes or over the first:
+/// one call of the kernel and nothing from the allocator. False for anything else.
+bool reduce_few(const ReduceArgs& a, const ReduceKernels& kernels) {
+  int64_t inner = 1, outer = 1, step = static_cast<int64_t>(itemsize(a.dtype));
+  int i = a.ndim;
+  const bool last = a.ndim == 0 || (a.axes_mask >> (a.ndim - 1) & 1) != 0;
+  const auto reduced = [&](int axis) { return (a.axes_mask >> axis & 1) != 0; };
+  const auto take = [&](int64_t& product) {
+    --i;
+    if (a.shape[i] != 1 && a.strides[i] != step) return false;
+    product *= a.shape[i];
+    step *= a.shape[i];
+    return product <= B && product > 0;
+  };
+  while (i > 0 && reduced(i - 1) == last) {
+    if (!take(inner)) return false;
+  }
+  while (i > 0 && reduced(i - 1) != last) {
+    if (!take(outer)) return false;
+  }
+  const int64_t n = last ? inner : outer, m = last ? outer : inner;
+  if (i > 0 || m > few || (is_complex(a.dtype) && a.op != ReduceOp::prod)) return false;
+  Plan p{};
+  begin_plan(p, a);
+  p.n = n;
+  p.m = m;
+  choose_kernel(p, a, kernels);
+  const ReduceKernel& k = *p.kernel;
+  alignas(64) char values[(few + reduce_padding) * 16];
+  if (p.convert || (!last && p.arg)) return false;
+  if (last) {
+    k.contiguous(p.in, n * p.element, n, m, values, p.bits);
+  } else {
+    alignas(64) char scratch[(few + 1) * reduce_padding * 16];
+    k.dense(p.in, n, m, scratch, values, p.bits);
+  }
+  if (!p.arg) {
+    p.finish(values, m, p.op == ReduceOp::mean ? static_cast<double>(n) : 1.0, p.bits, p.out, p.out_size);
+    return true;
+  }
+  for (int64_t o = 0; o < m; ++o) {
+    const int64_t at = k.locate(p.in + o * n * p.element, n, values + o * k.acc_size, p.bits);
+    std::memcpy(p.out + o * p.out_size, &at, sizeof at);
+  }
+  return true;
+}
+
 void fill_empty(const ReduceArgs& a, int64_t outputs) {
   char* out = static_cast<char*>(a.out);
   for (int64_t i = 0; i < outputs; ++i) empty_value(a.op, a.result, out + i * static_cast<int64_t>(itemsize(a.result)));
@@ -645,7 +699,7 @@ bool reduce(const ReduceArgs& args, const ReduceKernels& kernels) {
     throw Unsupported(std::string(op_name(args.op)) + "(): no reduction from " + std::string(name(args.dtype)) +
                       " to " + std::string(name(args.result)));
   }
-  if (has_empty_axis(args, false)) return true;
+  if (reduce_few(args, kernels) || has_empty_axis(args, false)) return true;
   const Plan p = make_plan(args, kernels);
   if (p.n > 0) return run_plan(p);
   if (is_extreme(args.op)) {

@@ -23,10 +23,10 @@ Outputs run(const Validated& v, TensorImpl* target, Recorder* rec) {
   if (rec != nullptr) rec->begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
   Outputs o;
   if (target != nullptr) {
-    o[0] = TensorRef::share(target);
+    o.add(TensorRef::share(target));
   } else {
     for (int k = 0; k < c.op.outputs; ++k) {
-      o[static_cast<std::size_t>(k)] = allocate(v.out_dtype(k), v.shape(k), v.strides(k));
+      o.add(allocate(v.out_dtype(k), v.shape(k), v.strides(k)));
     }
   }
   if (rec != nullptr) {
