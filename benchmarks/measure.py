@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import peers
 
-VISIT = 0.006  # seconds one timed loop should take
 LOOPS = 3  # timed loops a visit; the first one also evicts what the peer before left in the caches
 MOST = 20_000  # statements in one loop
 
@@ -57,6 +56,11 @@ class Verdict:
     reason: str = ""
     paired: float | None = None
 
+    @property
+    def missed(self):
+        """Also where Hyalite has no figure: what fails does not meet its goal."""
+        return self.met is False or self.reason.startswith("Hyalite")
+
 
 @dataclass
 class Table:
@@ -68,6 +72,12 @@ class Table:
     higher_is_better: bool
     results: list[Result]
     verdicts: list[Verdict]
+    family: str = ""
+
+    def ratio(self, label):
+        """Hyalite's value over that of another entry; None where one was not measured."""
+        ours, other = (next((r.value for r in self.results if r.label == name), None) for name in ("Hyalite", label))
+        return None if ours is None or other is None else ours / other
 
 
 def compile_loop(statement, names):
@@ -93,36 +103,52 @@ class Statement:
     """An entry made ready: its arrays are allocated, its value is checked and its count is calibrated."""
 
     def __init__(self, row, entry, library, arrays, expected):
-        names = {key: library.array(library.loaded, a) for key, a in arrays.items()} if library else {}
+        # A statement that writes must not write to what the next library is given.
+        names = {k: a.copy() for k, a in arrays.items()} if entry.result else arrays
+        names = {key: library.array(library.loaded, a) for key, a in names.items()} if library else {}
         if entry.records:
             names["a"] = library.requires_grad(names["a"])
         if entry.extra:
             names |= entry.extra(names)
         if library:
             names[library.alias] = library.loaded
-        expression, value = _first_that_exists(entry.expressions, names)
+        expression, value = _first_that_exists(entry, names)
         if library:
             _check(row, value, expected)
         del value
-        self.text = library.sync.format(expression) if library and not entry.lazy else expression
+        self.text = expression if entry.lazy or not library else _synced(expression, entry.result, library.sync)
         self._loop = compile_loop(self.text, names)
         self._loop(1)
         once = self._loop(2)
         if once < 1e-4:  # the interpreter specialises the loop, and free lists fill
             once = self._loop(200)
-        self._count = max(1, min(MOST, round(VISIT / once)))
+        self._count = max(1, min(MOST, round(row.visit / once)))
 
     def visit(self):
         return min(self._loop(self._count) for _ in range(LOOPS))
 
 
-def _first_that_exists(expressions, names):
-    for expression in expressions[:-1]:
+def _first_that_exists(entry, names):
+    for expression in entry.expressions[:-1]:
         try:
-            return expression, eval(expression, dict(names))
+            return expression, _value(expression, entry.result, names)
         except AttributeError:
             continue
-    return expressions[-1], eval(expressions[-1], dict(names))
+    return entry.expressions[-1], _value(entry.expressions[-1], entry.result, names)
+
+
+def _value(expression, result, names):
+    scope = dict(names)
+    if result:
+        exec(expression, scope)
+    return eval(result or expression, scope)
+
+
+def _synced(expression, result, sync):
+    """The statement that ends when its value is there."""
+    if not result:
+        return sync.format(expression)
+    return expression if sync == "{}" else f"{expression}; {sync.format(result)}"
 
 
 def _check(row, value, expected):
@@ -132,6 +158,9 @@ def _check(row, value, expected):
     found = peers.to_numpy(value)
     if row.contiguous and not found.flags.c_contiguous:
         raise ValueError("the copy is not contiguous")
+    if not row.values:
+        numpy.testing.assert_equal(found.shape, numpy.shape(expected))
+        return
     numpy.testing.assert_allclose(found, expected, rtol=row.rtol, atol=row.rtol)
 
 
@@ -149,6 +178,9 @@ def run_row(row, libraries, floor, rounds):
         if library and not library.loaded:
             result.missing = library.missing
             continue
+        if entry.missing:
+            result.missing = entry.missing
+            continue
         try:
             statement = Statement(row, entry, library, arrays, expected)
         except Exception as error:  # one that cannot do it must not end the run, nor leave the table
@@ -159,7 +191,8 @@ def run_row(row, libraries, floor, rounds):
     if row.floor:
         _add_floor(row, floor, results, visits)
     _take_rounds(row, visits, rounds)
-    return Table(row.key, row.title, row.unit, row.higher_is_better, results, judge(row.goals, results, row.unit))
+    verdicts = judge(row.goals, results, row.unit)
+    return Table(row.key, row.title, row.unit, row.higher_is_better, results, verdicts, row.family)
 
 
 def _add_floor(row, floor, results, visits):
@@ -223,3 +256,14 @@ def _opponent(against, by_label):
         return None
     pick = max if able[0].higher_is_better else min
     return pick(able, key=lambda result: result.value)
+
+
+def geometric_means(tables, label):
+    """The mean of Hyalite's ratios to a library, by family and for "all"."""
+    ratios = {}
+    for table in tables:
+        if ratio := table.ratio(label):
+            ratios.setdefault(table.family, []).append(ratio)
+    if ratios:
+        ratios["all"] = sum(ratios.values(), [])
+    return {family: statistics.geometric_mean(found) for family, found in ratios.items()}

@@ -26,6 +26,11 @@ def machine_lines(facts):
         yield "environment: " + " ".join(f"{k}={v}" for k, v in facts["environment"].items())
 
 
+def heading():
+    """Nothing: each row has its own heading."""
+    return []
+
+
 def verdict_text(verdict):
     if verdict.ratio is None:
         return f"goal {verdict.text}: not measured ({verdict.reason})"
@@ -39,6 +44,7 @@ def text(table):
     """The lines of one row: every peer, its ratio, the noise, and the goals."""
     ours = next(result for result in table.results if result.label == "Hyalite").value
     better = "higher is better" if table.higher_is_better else "lower is better"
+    yield ""
     yield f"{table.key}: {table.title}, {table.unit} ({better}); best, noise, Hyalite / this"
     for result in table.results:
         if result.value is None:
@@ -81,8 +87,23 @@ def markdown(tables, facts):
         cells = [f"{table.title}, {table.unit}", _cell(ours), *columns, named, _cell(floors), goals]
         yield "| " + " | ".join(cells) + " |"
     yield ""
+    yield machine_line(facts)
+
+
+def machine_line(facts):
+    """The processor and the versions, as a line below a table."""
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-    yield f"{facts['processor']}, {facts['cores']} cores, Python {facts['python']}; {versions}."
+    return f"{facts['processor']}, {facts['cores']} cores, Python {facts['python']}; {versions}."
+
+
+def verdicts(tables):
+    """The goals that count: those of the rows."""
+    return [verdict for table in tables for verdict in table.verdicts]
+
+
+def summary(tables):
+    """Nothing: rows in different units have no mean."""
+    return []
 
 
 def as_json(tables, facts):

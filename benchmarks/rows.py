@@ -31,10 +31,12 @@ class Entry:
     label: str
     library: str
     expressions: tuple[str, ...]
-    lazy: bool = False  # leave the value unevaluated
+    lazy: bool = False  # leave the value unevaluated, or it is Python's own
     variant: bool = False  # not an ordinary `a + b`: never the best peer
     extra: Callable[[dict], dict] | None = None  # further names, from the library's arrays
     records: bool = False  # the first input requires grad
+    result: str = ""  # where a statement that is no expression leaves its value
+    missing: str = ""  # why this library has no figure, where that is known
 
 
 @dataclass
@@ -53,6 +55,9 @@ class Row:
     floor: tuple[int, int] | None = None  # pattern and bytes for native.Floor
     contiguous: bool = False
     settle: float = 0.0  # seconds between two peers
+    visit: float = 0.006  # seconds one timed loop should take
+    family: str = ""  # the rows that it is averaged with
+    values: bool = True  # false where only the shape of the result is fixed
 
     @property
     def higher_is_better(self):
