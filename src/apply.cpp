@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "compute/backend.h"
+#include "ops/movement.h"
 #include "record/forward.h"
 #include "tensor/context.h"
 #include "validate/guard.h"
@@ -289,10 +290,11 @@ Tensor sum_to_shape(const Tensor& g, Dims shape) {
 }
 
 Tensor swap_last(const Tensor& t) {
-  Shape axes(static_cast<std::size_t>(t.ndim()));
-  for (std::size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<std::int64_t>(i);
+  static const OpInfo& op = find_op("permute_dims");
+  DimList axes(t.ndim(), 0);
+  for (int i = 0; i < axes.size(); ++i) axes[i] = i;
   std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
-  return permute_dims(t, axes);
+  return apply_one(op, t, Attributes::make(PermuteDimsBackward::Attr{Ints(Dims(axes))}).get());
 }
 
 Tensor imaginary_unit(const Tensor& x) {

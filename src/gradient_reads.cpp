@@ -98,7 +98,9 @@ Reads find(const OpInfo& op) {
 std::span<const GradientReads> gradient_reads(const OpInfo& op) {
   if (op.elementwise >= 0) return op.reads;
   static const std::vector<Reads> all = [] {
-    const ScopedSet<Context> plain(context(), Context{.grad_mode = false});
+    Context quiet;
+    quiet.grad_mode = false;
+    const ScopedSet<Context> plain(context(), quiet);
     std::vector<Reads> found;
     for (const OpInfo& o : op_table()) found.push_back(find(o));
     return found;

@@ -109,12 +109,14 @@ decltype(auto) with_attributes(const Attributes* attrs, auto f) {
 template <class Op>
 Tensor other_gradient(const GradientCall& c, int i) {
   return with_attributes<Op>(c.attrs, [&](const auto&... a) {
-    if constexpr (Op::schema.variadic) {
-      return Op::gradient_of(c.leaves[0], c.leaves.subspan(1), i, a...);
-    } else {
-      return pick(gradients_over<Op>([&](auto k) { return c.leaves[k]; }, a...), i, c, nullptr);
-    }
+    return pick(gradients_over<Op>([&](auto k) { return c.leaves[k]; }, a...), i, c, nullptr);
   });
+}
+
+template <class Op>
+void list_gradients(const GradientCall& c, const std::vector<std::uint8_t>& wanted, std::span<Tensor> result) {
+  with_attributes<Op>(
+      c.attrs, [&](const auto&... a) { Op::gradients_of(c.leaves[0], c.leaves.subspan(1), wanted, result, a...); });
 }
 
 /// By operand, whether the op says a gradient for it: `none` is written.
@@ -235,7 +237,11 @@ OpInfo make_info(int index) {
         o.reads[i].exists = exists[i];
         o.has_gradient |= exists[i];
       }
-      if constexpr (std::ranges::count(exists, true) != 0) o.gradient = &other_gradient<Op>;
+      if constexpr (Op::schema.variadic) {
+        o.gradients = &list_gradients<Op>;
+      } else if constexpr (std::ranges::count(exists, true) != 0) {
+        o.gradient = &other_gradient<Op>;
+      }
       if constexpr (has_tangent<Op>()) o.tangent = &tangent_of<Op>;
     }
     for (std::size_t i = 0; i < o.fields().size(); ++i) {

@@ -415,18 +415,21 @@ struct ConcatBackward : Kernel<ConcatBackward, -1> {
     return ValueError("concat(): the sizes along axis " + std::to_string(axis) + " add up to more than 2^63 - 1",
                       {{"op", std::string("concat")}, {"axis", std::int64_t{axis}}});
   }
-  /// The part of g that operand i made.
-  static auto gradient_of(const auto& g, const auto& operands, int i, const auto& a) {
-    const auto& x = operands[static_cast<std::size_t>(i)];
-    if (!a.axis) {
-      std::int64_t start = 0;
-      for (const auto& before : operands.first(static_cast<std::size_t>(i))) start += before.numel();
-      return reshape(slice(g, {start}, {1}, {x.numel()}), to_vector(x.shape()));
+  /// The parts of g that the wanted operands made.
+  static void gradients_of(const auto& g, const auto& operands, const auto& wanted, auto result, const auto& a) {
+    const int axis = a.axis ? normalize_axis(*a.axis, operands[0].ndim(), "concat") : 0;
+    std::int64_t start = 0;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const auto& x = operands[i];
+      const std::int64_t size = a.axis ? x.shape()[static_cast<std::size_t>(axis)] : x.numel();
+      if (wanted[i]) {
+        Shape64 sizes = a.axis ? to_vector(x.shape()) : Shape64{size}, starts(sizes.size(), 0), steps(sizes.size(), 1);
+        starts[static_cast<std::size_t>(axis)] = start;
+        result[i] = slice(g, starts, steps, sizes);
+        if (!a.axis) result[i] = reshape(result[i], to_vector(x.shape()));
+      }
+      start += size;
     }
-    const int axis = normalize_axis(*a.axis, x.ndim(), "concat");
-    Shape64 starts(x.ndim(), 0), steps(x.ndim(), 1), sizes = to_vector(x.shape());
-    for (const auto& before : operands.first(static_cast<std::size_t>(i))) starts[axis] += before.shape()[axis];
-    return slice(g, starts, steps, sizes);
   }
 };
 

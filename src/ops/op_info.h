@@ -40,7 +40,7 @@ struct OutputSpec {
 /// The results of a call, as many as the op has: fresh tensors, or for an in-place op the target.
 class Outputs {
  public:
-  Outputs() = default;
+  Outputs() { of_[0] = nullptr; }
   [[gnu::always_inline]] explicit Outputs(TensorRef only) : count_(1) { of_[0] = only.leak(); }
   [[gnu::always_inline]] Outputs(Outputs&& o) noexcept : count_(std::exchange(o.count_, 0)) {
     of_[0] = o.of_[0];
@@ -120,13 +120,15 @@ struct OpInfo {
   Outputs (*compose)(const Call&) = nullptr;
   /// The gradient for operand i as recorded ops.
   Tensor (*gradient)(const GradientCall&, int i) = nullptr;
+  /// The gradients of a variadic op for the operands that are wanted, all in one walk over them.
+  void (*gradients)(const GradientCall&, const std::vector<std::uint8_t>& wanted, std::span<Tensor> result) = nullptr;
   /// The tangent of the result, of ops that are neither elementwise nor linear and say it under their gradient.
   Tensor (*tangent)(const TangentCall&) = nullptr;
   bool has_gradient = false;
   bool needs_shapes = false;  ///< gradients ask for the operands' shapes
 
   /// Made of ops that record themselves.
-  bool follows_parts() const { return compose != nullptr && gradient == nullptr; }
+  bool follows_parts() const { return compose != nullptr && gradient == nullptr && gradients == nullptr; }
   bool differentiable() const { return has_gradient || (follows_parts() && arity != 0); }
   /// Tensors alone may make a call: a fixed number of them, and every attribute has a default.
   bool takes_tensors_alone() const {

@@ -1,6 +1,9 @@
 /// Checks of arguments, and the messages that say what to write instead.
 #include "python/arguments.h"
 
+#include <algorithm>
+#include <array>
+
 #include "tensor/device.h"
 
 namespace hyalite::python {
@@ -50,6 +53,15 @@ std::string shown(PyObject* o) {
   const std::string type = Py_TYPE(o)->tp_name;
   if (PyBool_Check(o)) return o == Py_True ? "True" : "False";
   if (PyLong_Check(o)) return type + " " + int_text(o);
+  const auto few_ints = [](PyObject* sequence) {
+    const Py_ssize_t n = PySequence_Fast_GET_SIZE(sequence);
+    PyObject** items = PySequence_Fast_ITEMS(sequence);
+    return n <= 8 && std::all_of(items, items + n, [](PyObject* i) { return PyLong_CheckExact(i); });
+  };
+  if ((PyTuple_CheckExact(o) || PyList_CheckExact(o)) && few_ints(o)) {
+    const std::string text = text_or(PyObject_Repr(o), "");
+    if (text.size() <= 40) return type + " " + text;
+  }
   if (PyFloat_Check(o) || PyComplex_Check(o) || PyUnicode_Check(o) || PyBytes_Check(o) || PyType_Check(o)) {
     const std::string text = text_or(PyObject_Repr(o), "");
     if (!text.empty() && text.size() <= 40) return PyType_Check(o) ? text : type + " " + text;
@@ -105,6 +117,24 @@ Shape integers_argument(PyObject* o, std::string_view op, std::string_view name,
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i)
     r.push_back(integer_argument(PyTuple_GET_ITEM(items.get(), i), op, name, wanted));
   return r;
+}
+
+Ints ints_argument(PyObject* o, std::string_view op, std::string_view name, std::string_view wanted) {
+  std::array<std::int64_t, Ints::most_inline> few;
+  const auto plain = [&](PyObject* item, std::size_t i) {
+    int beyond = 0;
+    if (!PyLong_CheckExact(item)) return false;
+    few[i] = PyLong_AsLongLongAndOverflow(item, &beyond);
+    return beyond == 0;
+  };
+  if (plain(o, 0)) return Ints(Dims(few.data(), 1));
+  if (PyTuple_CheckExact(o) && PyTuple_GET_SIZE(o) <= static_cast<Py_ssize_t>(few.size())) {
+    const auto n = static_cast<std::size_t>(PyTuple_GET_SIZE(o));
+    std::size_t i = 0;
+    while (i < n && plain(PyTuple_GET_ITEM(o, static_cast<Py_ssize_t>(i)), i)) ++i;
+    if (i == n) return Ints(Dims(few.data(), n));
+  }
+  return Ints(integers_argument(o, op, name, wanted));
 }
 
 Shape shape_argument(PyObject* o, std::string_view op) {

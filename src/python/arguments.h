@@ -9,6 +9,7 @@
 
 #include "hyalite/attribute.h"
 #include "hyalite/device.h"
+#include "ops/attributes.h"
 #include "python/tensor_object.h"
 #include "tensor/shape.h"
 
@@ -28,6 +29,8 @@ std::int64_t integer_argument(PyObject* o, std::string_view op, std::string_view
                               std::string_view wanted = "an integer");
 /// An integer, or any sequence of them.
 Shape integers_argument(PyObject* o, std::string_view op, std::string_view name, std::string_view wanted);
+/// The same as an attribute; an int, or a tuple of few, without a word to the allocator.
+Ints ints_argument(PyObject* o, std::string_view op, std::string_view name, std::string_view wanted);
 /// The same, as a shape.
 Shape shape_argument(PyObject* o, std::string_view op);
 /// True or False, NumPy's too, and 0 or 1.

@@ -91,12 +91,11 @@ void set_attribute(const OpInfo& op, Attributes& to, int i, PyObject* o) {
       return optional(to.field<std::optional<std::int64_t>>(i),
                       [&] { return integer_argument(o, op.name(), f.name, "None or one integer"); });
     case AttrType::ints:
-      to.field<Ints>(i) = integers_argument(o, op.name(), f.name, "an integer or a tuple of integers");
+      to.field<Ints>(i) = ints_argument(o, op.name(), f.name, "an integer or a tuple of integers");
       return;
     case AttrType::axes:
-      return optional(to.field<std::optional<Ints>>(i), [&] {
-        return Ints(integers_argument(o, op.name(), f.name, "None, an integer or a tuple of integers"));
-      });
+      return optional(to.field<std::optional<Ints>>(i),
+                      [&] { return ints_argument(o, op.name(), f.name, "None, an integer or a tuple of integers"); });
     case AttrType::text:
     case AttrType::choice:
     case AttrType::chain:
@@ -372,17 +371,16 @@ bool takes_plainly(const OpInfo& op, PyObject* const* args, Operand* in) {
   return true;
 }
 
-PyObject* call_plainly(const OpFunction& f, std::span<const Operand> in) {
+PyObject* call_plainly(const OpFunction& f, std::span<const Operand> in, const Attributes* attrs) {
   const OpInfo& op = *f.op;
   Recorder* r = active_recorder(context());
   if (r == nullptr) [[likely]]
-    return result_of(op, in, op.defaults.get());
+    return result_of(op, in, attrs);
   return r->guarded(op.name(), [&] {
     r->begin(Phase::python, Who::user, Who::slot, StepKind::request);
     r->stop();
-    r->end(door_of(f), {{"op", std::string(op.name())}},
-           "one dtype, which the op takes: no name to sort, nothing to align");
-    PyObject* result = result_of(op, in, op.defaults.get());
+    r->end(door_of(f), {{"op", std::string(op.name())}}, "one dtype, which the op takes: nothing to align");
+    PyObject* result = result_of(op, in, attrs);
     r->entered_by(op.name(), door_of(f));
     return result;
   });
@@ -391,9 +389,16 @@ PyObject* call_plainly(const OpFunction& f, std::span<const Operand> in) {
 PyObject* vectorcall(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* names) noexcept {
   try {
     const OpFunction& f = *reinterpret_cast<OpFunction*>(self);
-    if (f.plain && names == nullptr && PyVectorcall_NARGS(nargsf) == f.op->arity && !context().autocast.enabled) {
+    if (const Py_ssize_t n = PyVectorcall_NARGS(nargsf); f.plain && n >= f.op->arity && !context().autocast.enabled) {
       Operand in[most_operands];
-      if (takes_plainly(*f.op, args, in)) return call_plainly(f, {in, static_cast<std::size_t>(f.op->arity)});
+      const std::span<const Operand> operands(in, static_cast<std::size_t>(f.op->arity));
+      if (takes_plainly(*f.op, args, in)) {
+        if (n == f.op->arity && names == nullptr) return call_plainly(f, operands, f.op->defaults.get());
+        if (!f.op->schema.has(Role::index)) {
+          Slots slots = sorted(*f.op, args, n, names);
+          return call_plainly(f, operands, attributes_from(*f.op, slots.data() + f.op->params.size()).get());
+        }
+      }
     }
     PyObject* result = call_op(f, args, PyVectorcall_NARGS(nargsf), names);
     if (Recorder* r = active_recorder(context())) [[unlikely]] {

@@ -62,23 +62,8 @@ Values sorted(const Takes& t, PyObject* const* args, Py_ssize_t n, PyObject* nam
 
 bool given(PyObject* o) { return o != nullptr && o != Py_None; }
 
-/// A shape; an int or a tuple of ints without a word to the allocator.
 Ints shape_of(PyObject* o, const char* op) {
-  std::array<std::int64_t, Ints::most_inline> few;
-  const auto plain = [&](PyObject* item, std::size_t i) {
-    int beyond = 0;
-    if (!PyLong_CheckExact(item)) return false;
-    few[i] = PyLong_AsLongLongAndOverflow(item, &beyond);
-    return beyond == 0;
-  };
-  if (plain(o, 0)) return Ints(Dims(few.data(), 1));
-  if (PyTuple_CheckExact(o) && PyTuple_GET_SIZE(o) <= static_cast<Py_ssize_t>(few.size())) {
-    const auto n = static_cast<std::size_t>(PyTuple_GET_SIZE(o));
-    std::size_t i = 0;
-    while (i < n && plain(PyTuple_GET_ITEM(o, static_cast<Py_ssize_t>(i)), i)) ++i;
-    if (i == n) return Ints(Dims(few.data(), n));
-  }
-  return Ints(shape_argument(o, op));
+  return ints_argument(o, op, "shape", "an integer or a tuple of integers");
 }
 
 Dtype dtype_or(PyObject* o, const char* op, Dtype otherwise) { return given(o) ? dtype_argument(o, op) : otherwise; }
@@ -110,7 +95,6 @@ HYALITE_OP(empty)
 HYALITE_OP(arange)
 HYALITE_OP(astype)
 HYALITE_OP(reshape)
-HYALITE_OP(concat)
 #undef HYALITE_OP
 
 // ---- creation -----------------------------------------------------------------------------------------------------
@@ -247,11 +231,11 @@ PyObject* reshape_method(PyObject* self, PyObject* const* args, Py_ssize_t n, Py
       }
     }
     if (shape == nullptr && n > 1) {
-      Shape sizes;
+      SmallVector<std::int64_t, Ints::most_inline> sizes;
       for (Py_ssize_t i = 0; i < n; ++i) {
         sizes.push_back(integer_argument(args[i], "reshape", "shape", "an integer or a tuple of integers"));
       }
-      return reshaped(*impl_of(self), Ints(sizes), copy);
+      return reshaped(*impl_of(self), Ints(Dims(sizes.data(), sizes.size())), copy);
     }
     if (shape == nullptr) {
       throw TypeError("reshape(): takes one shape; write x.reshape((2, 3)), x.reshape(2, 3) or x.reshape(shape=(2, 3))",

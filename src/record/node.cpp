@@ -318,12 +318,11 @@ Tensor OpNode::result_again(bool create_graph, const Histories* histories) {
 void OpNode::gradients(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph, std::span<Tensor> result,
                        const Histories* histories) {
   if (op_->schema.variadic) {
-    for (std::size_t i = 0; i < result.size(); ++i) {
-      if (!next()[i].node || (wanted >> (i & 63) & 1) == 0) continue;
-      std::vector<Tensor> all{grads[0]};
-      for (const Saved& s : kept_->list) all.push_back(Tensor::share(s.tensor.get()));
-      result[i] = op_->gradient({all, attrs_.get(), computed_}, static_cast<int>(i));
-    }
+    std::vector<Tensor> all{grads[0]};
+    for (const Saved& s : kept_->list) all.push_back(Tensor::share(s.tensor.get()));
+    std::vector<std::uint8_t> each(result.size());
+    for (std::size_t i = 0; i < each.size(); ++i) each[i] = next()[i].node && (wanted >> (i & 63) & 1) != 0;
+    op_->gradients({all, attrs_.get(), computed_}, each, result);
     return;
   }
   for (std::size_t i = 0; i < result.size(); ++i) {

@@ -111,15 +111,6 @@ TEST(GradientReads, AreFoundForOpsThatAreNoFormulas) {
   for (const auto& [name, reads] : expected) EXPECT_EQ(saved(find_op(name)), reads) << name;
 }
 
-/// Only an op whose gradient could not be run keeps its output without reading it.
-TEST(GradientReads, KeepNothingThatNoGradientReads) {
-  for (const OpInfo& op : op_table()) {
-    if (op.elementwise >= 0 || op.arity < 1) continue;
-    const std::uint32_t all = (std::uint32_t{1} << leaf_count(op.arity, op.outputs)) - 1;
-    for (const std::uint32_t reads : saved(op)) EXPECT_NE(reads, all & ~1u) << op.name();
-  }
-}
-
 TEST(Meta, OpsGiveTheFormsThatTheGuardForesees) {
   const Tensor x = empty({4, 3}, Dtype::float32, Device{DeviceKind::meta});
   const Tensor y = matmul(tanh(x), permute_dims(x, {1, 0}));

@@ -345,7 +345,7 @@ def test_bare_numbers_in_formulas_do_not_compile(expression, vocabulary, tmp_pat
 
 # String literals in src/, outside src/ops/, that are names of ops: {file: (names, why)}.
 OP_NAMES_ELSEWHERE = {
-    "apply.cpp": ({"add"}, "gradients are summed with find_op"),
+    "apply.cpp": ({"add", "permute_dims"}, "sums and transposes of gradients with find_op"),
     "python/operands.cpp": ({"astype", "min", "max"}, "promotion casts with find_op; clip's bounds in an error"),
     "python/indexing.cpp": ({"astype", "where", "slice", "full"}, "indexing and assignment with find_op"),
     "python/native_functions.cpp": (None, "functions that take more than the op of their name"),

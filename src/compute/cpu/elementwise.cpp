@@ -22,14 +22,64 @@ double least_number(Dtype dtype) { return dtype == Dtype::float16 ? 0x1p-25 : dt
 
 static_assert(leaf_count(max_arity, most_outputs) + 1 <= max_operands);
 
-constexpr std::size_t number_bytes = 512;  // a number is written out so far, an element each
+constexpr std::size_t few_bytes = 2048;  // of an operand that is written out, for a small kernel call
 
-/// A number as an operand of `n` elements, or of as many as `number_bytes` hold, if these are fewer: how many.
-std::size_t write_out(const Operand& number, std::size_t n, std::byte* to) {
-  const std::size_t size = itemsize(number.dtype), all = std::min(n * size, number_bytes / size * size);
-  std::memcpy(to, number.bytes.data(), size);
+/// Bytes that repeat the first `size`, up to `all`.
+void repeat(std::byte* to, std::size_t size, std::size_t all) {
   for (std::size_t done = size; done < all; done *= 2) std::memcpy(to + done, to, std::min(done, all - done));
+}
+
+/// A number as an operand of `n` elements, or of as many as `few_bytes` hold, if these are fewer: how many.
+std::size_t write_out(const Operand& number, std::size_t n, std::byte* to) {
+  const std::size_t size = itemsize(number.dtype), all = std::min(n * size, few_bytes);
+  std::memcpy(to, number.bytes.data(), size);
+  repeat(to, size, all);
   return all / size;
+}
+
+/// `n` elements of T, `step` bytes apart.
+template <class T>
+void pick(const std::byte* from, std::int64_t step, std::int64_t n, std::byte* to) {
+  for (std::int64_t i = 0; i < n; ++i)
+    std::memcpy(to + i * static_cast<std::int64_t>(sizeof(T)), from + i * step, sizeof(T));
+}
+
+/// The elements of `t` broadcast to the shape, one behind the other.
+void write_out(const TensorImpl& t, Dims shape, std::byte* to) {
+  ByteStrides strides;
+  byte_strides(t, shape, strides);
+  const int last = static_cast<int>(shape.size()) - 1;
+  const std::size_t size = itemsize(t.dtype());
+  const std::int64_t n = shape[last], step = strides[last], row = n * static_cast<std::int64_t>(size);
+  const auto copy_row = [&](const std::byte* from) {
+    if (step == static_cast<std::int64_t>(size)) {
+      std::memcpy(to, from, static_cast<std::size_t>(row));
+    } else if (step == 0) {
+      std::memcpy(to, from, size);
+      repeat(to, size, static_cast<std::size_t>(row));
+    } else {
+      size == 1   ? pick<std::uint8_t>(from, step, n, to)
+      : size == 2 ? pick<std::uint16_t>(from, step, n, to)
+      : size == 4 ? pick<std::uint32_t>(from, step, n, to)
+      : size == 8 ? pick<std::uint64_t>(from, step, n, to)
+                  : pick<std::array<std::uint64_t, 2>>(from, step, n, to);
+    }
+    to += row;
+  };
+  std::array<std::int64_t, max_rank> at;
+  std::fill_n(at.begin(), last + 1, 0);
+  const std::byte* from = t.data();
+  for (;;) {
+    copy_row(from);
+    int d = last - 1;
+    for (; d >= 0; --d) {
+      from += strides[d];
+      if (++at[d] < shape[d]) break;
+      from -= strides[d] * shape[d];
+      at[d] = 0;
+    }
+    if (d < 0) return;
+  }
 }
 
 /// Calls of the kernel for `piece` elements each, beside which the numbers stay where they are.
@@ -63,7 +113,13 @@ LoopReport call_report(const Call& c, const Outputs& o) {
     }
     if (bytes && !again) *bytes += c.in[i].tensor->nbytes();
   }
-  return {one_call, 1, false, false, 1, bytes};
+  bool blocks = false;
+  for (const Operand& in : c.in) {
+    if (in.tensor == nullptr) continue;
+    blocks |= !in.tensor->contiguous() || in.tensor->numel() != o[0]->numel();
+    if (!in.tensor->contiguous()) bytes.reset();  // whole lines are read for single elements
+  }
+  return {one_call, 1, false, blocks, 1, bytes};
 }
 
 template <class R>
@@ -119,29 +175,36 @@ ElementwiseFn widen_comparison(const Call& c, std::array<LoopOperand, max_arity>
   return mixed_comparison(c.op.elementwise, left, right);
 }
 
-/// Plain calls of the kernel, usually one, for small contiguous operands without conversion.
+/// Plain calls of the kernel, usually one, for small operands without conversion: those that do not lie as the output
+/// are written out first.
 template <class R>
 bool small(R rec, const Validated& v, const Outputs& o) {
   const Call& c = v.call();
   const ElementwiseFn fn = forward_kernel(v, v.dtype());
-  if (v.like() == nullptr || fn == nullptr || v.mixed() || o[0]->nbytes() > small_bytes || !o[0]->contiguous()) {
-    return false;
-  }
+  if (fn == nullptr || v.mixed() || o[0]->nbytes() > small_bytes || !o[0]->contiguous()) return false;
   const void* in[max_arity];
-  alignas(64) std::byte numbers[max_arity][number_bytes];
+  alignas(64) std::byte written[max_arity][few_bytes];
   void* out[most_outputs];
   for (int k = 0; k < c.op.outputs; ++k) out[k] = o[k]->data();
   std::size_t piece = static_cast<std::size_t>(o[0]->numel());
   for (std::size_t i = 0; i < c.in.size(); ++i) {
     if (c.in[i].tensor == nullptr) {
-      piece = std::min(piece, write_out(c.in[i], piece, numbers[i]));
-      in[i] = numbers[i];
+      piece = std::min(piece, write_out(c.in[i], piece, written[i]));
+      in[i] = written[i];
       continue;
     }
-    in[i] = c.in[i].tensor->data();
+    const TensorImpl& t = *c.in[i].tensor;
+    if (v.like() == nullptr && !(t.contiguous() && t.numel() == o[0]->numel())) {
+      const std::size_t all = static_cast<std::size_t>(o[0]->numel()) * itemsize(t.dtype());
+      if (all > few_bytes || all == 0) return false;
+      write_out(t, o[0]->shape(), written[i]);
+      in[i] = written[i];
+      continue;
+    }
+    in[i] = t.data();
     // In place, an operand that overlaps the target elsewhere than at its own place must be copied first.
-    const std::byte *x = c.in[i].tensor->data(), *z = o[0]->data();
-    if (!same_place(*c.in[i].tensor, *o[0]) && x < z + o[0]->nbytes() && z < x + c.in[i].tensor->nbytes()) return false;
+    const std::byte *x = t.data(), *z = o[0]->data();
+    if (!same_place(t, *o[0]) && x < z + o[0]->nbytes() && z < x + t.nbytes()) return false;
   }
   call_kernel(rec, v, o, fn, in, out, piece);
   return true;
