@@ -144,6 +144,25 @@ def test_only_compute_names_an_instruction_set_or_a_vendors_api():
     assert found == VENDORS_ELSEWHERE
 
 
+# ---- what a touched formula compiles -------------------------------------------------------------------------------
+
+
+def test_generated_files_are_rewritten_only_when_they_changed(tmp_path):
+    made = [tmp_path / name for name in ("ops.h", "internal_ops.h", "ops.cpp")]
+    run(BUILD / "generate_ops", *made)
+    assert [p.read_bytes() for p in made] == [
+        (BUILD / "generated" / name).read_bytes() for name in ("hyalite/ops.h", "internal_ops.h", "ops.cpp")
+    ]
+    for path in made:
+        os.utime(path, (1, 1))
+    made[2].write_text("")
+    run(BUILD / "generate_ops", *made)
+    assert [p.stat().st_mtime for p in made[:2]] == [1, 1]
+    assert made[2].read_bytes() == (BUILD / "generated/ops.cpp").read_bytes()
+    # A line number would change with each formula above it.
+    assert not re.search(r"\.h:\d", made[0].read_text() + made[1].read_text())
+
+
 # ---- headers alone --------------------------------------------------------------------------------------------------
 
 PUBLIC = sorted(p.name for p in (INCLUDE / "hyalite").glob("*.h")) + ["ops.h"]
