@@ -155,6 +155,25 @@ def test_each_family_is_a_header_that_ends_with_its_list():
         assert re.search(rf"^using {ops} =\s+OpList<", (SRC / f"ops/{name}.h").read_text(), re.M), name
 
 
+def test_a_formula_is_compiled_with_its_family_only():
+    """What sees a formula is compiled again when it is touched: the family's own units, and what is listed here."""
+    includes = {}
+    for includer, included in quoted_includes():
+        includes.setdefault(includer, set()).add(included)
+
+    def reached(name):
+        seen, rest = set(), [name]
+        while rest:
+            found = includes.get(rest.pop(), set()) - seen
+            seen |= found
+            rest += found
+        return seen
+
+    formulas = {f"ops/{name}.h" for kind, name, _ in FAMILIES if kind == "ELEMENTWISE"}
+    units = [name.removeprefix("src/") for name in sources("src") if name.endswith(".cpp")]
+    assert {name for name in units if reached(name) & formulas} == {"compute/cpu/compare.cpp"}
+
+
 def test_generated_files_are_rewritten_only_when_they_changed(tmp_path):
     made = [tmp_path / name for name in ("ops.h", "internal_ops.h", "ops.cpp")]
     run(BUILD / "generate_ops", *made)
