@@ -1,7 +1,6 @@
-# Compiles src/compute/cpu/kernels.cpp once for each instruction set and shard, and hides everything but the entry points:
-# a weak symbol compiled for AVX-512 must never be picked by the linker for code that runs on less.
+# Compiles the kernels once for each instruction set, a family of ops at a time, and hides everything but one entry point
+# a set: a weak symbol compiled for AVX-512 must never be picked by the linker for code that runs on less.
 
-set(HYALITE_SHARDS 4)
 # GNU's own, whatever the compiler brings: lld does not dissolve groups.
 find_program(HYALITE_LD NAMES ld.bfd ld REQUIRED)
 find_program(HYALITE_OBJCOPY NAMES objcopy REQUIRED)
@@ -18,27 +17,23 @@ endif()
 function(hyalite_kernel_objects out)
   set(objects)
   foreach(isa IN LISTS HYALITE_ISAS)
-    set(keep)
+    hyalite_for_families(units kernels_${isa} src/compute/cpu/kernels.cpp "${HYALITE_ELEMENTWISE}")
+    add_library(kernel_set_${isa} OBJECT src/compute/cpu/kernel_set.cpp)
+    target_link_libraries(kernel_set_${isa} PRIVATE hyalite_flags)
+    target_compile_definitions(kernel_set_${isa} PRIVATE HYALITE_ISA_NAME=${isa})
     set(parts)
-    math(EXPR last "${HYALITE_SHARDS} - 1")
-    foreach(shard RANGE ${last})
-      set(target kernels_${isa}_${shard})
-      add_library(${target} OBJECT src/compute/cpu/kernels.cpp)
-      target_link_libraries(${target} PRIVATE hyalite_flags)
+    foreach(target IN LISTS units ITEMS kernel_set_${isa})
       # g++ 12's SLP pass forms vfmaddsub in spite of -ffp-contract=off.
       target_compile_options(${target} PRIVATE ${HYALITE_FLAGS_${isa}} -fno-tree-slp-vectorize)
-      target_compile_definitions(${target} PRIVATE HYALITE_ISA_NAME=${isa} HYALITE_SHARD=${shard}
-        HYALITE_SHARDS=${HYALITE_SHARDS})
-      list(APPEND keep --keep-global-symbol=hyalite_fill_${isa}_${shard})
       list(APPEND parts $<TARGET_OBJECTS:${target}>)
     endforeach()
     set(whole ${PROJECT_BINARY_DIR}/kernels/${isa}.o)
-    # ld -r joins the shards and dissolves COMDAT groups, which would otherwise be merged by name across sets.
+    # ld -r joins the units and dissolves COMDAT groups, which would otherwise be merged by name across sets.
     add_custom_command(
       OUTPUT ${whole}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/kernels
       COMMAND ${HYALITE_LD} -r --force-group-allocation -o ${whole}.joined ${parts}
-      COMMAND ${HYALITE_OBJCOPY} ${keep} ${whole}.joined ${whole}
+      COMMAND ${HYALITE_OBJCOPY} --keep-global-symbol=hyalite_fill_${isa} ${whole}.joined ${whole}
       COMMAND ${CMAKE_COMMAND} -E rm ${whole}.joined
       DEPENDS ${parts}
       COMMAND_EXPAND_LISTS VERBATIM)

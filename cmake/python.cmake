@@ -41,7 +41,8 @@ add_custom_command(
           ${PROJECT_SOURCE_DIR}/tools/generate_stubs.py ${HYALITE_PACKAGE}/__init__.pyi
   DEPENDS _C ${PROJECT_SOURCE_DIR}/tools/generate_stubs.py ${HYALITE_PYTHON_FILES}
   VERBATIM)
-add_custom_target(hyalite_stubs ALL DEPENDS ${HYALITE_PACKAGE}/__init__.pyi)
+# All of `import hyalite`: what the demo, the benchmarks and a script need.
+add_custom_target(python_package ALL DEPENDS _C ${HYALITE_PACKAGE}/__init__.pyi)
 
 install(FILES ${HYALITE_PACKAGE}/__init__.pyi DESTINATION hyalite COMPONENT python)
 install(TARGETS _C LIBRARY DESTINATION hyalite COMPONENT python)

@@ -1,46 +1,15 @@
-/// Fills the table of ops from the one list, and encodes scalars.
-#include <cstring>
-#include <stdexcept>
+/// The entries of one family of ops in the table; CMake compiles this file once for each.
+#include "op_list.h"
 
 #include "formula.h"
-#include "ops/all.h"
-#include "tensor/float_formats.h"
+#include HYALITE_FAMILY_HEADER
+
+#define HYALITE_JOIN(a, b) a##b
+#define HYALITE_ENTER(family) HYALITE_JOIN(enter_, family)
 
 namespace hyalite {
+
 namespace {
-
-std::string node_name(std::string_view op) {
-  std::string r;
-  bool upper = true;
-  for (const char c : op) {
-    if (c == '_') {
-      upper = true;
-    } else {
-      r += upper ? static_cast<char>(std::toupper(c)) : c;
-      upper = false;
-    }
-  }
-  return r + "Backward";
-}
-
-std::vector<std::string> split_params(const OpSchema& s, int arity) {
-  if (arity == 0) return {};
-  if (s.params.empty()) return arity == 1 ? std::vector<std::string>{"x"} : std::vector<std::string>{"x1", "x2"};
-  std::vector<std::string> r;
-  std::string_view rest = s.params;
-  while (!rest.empty()) {
-    const std::size_t comma = rest.find(", ");
-    r.emplace_back(rest.substr(0, comma));
-    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 2);
-  }
-  return r;
-}
-
-/// A number of an elementwise gradient as its result: rounded to a 16-bit dtype, nothing where what it was made from
-/// is.
-Tensor finished(const Tensor& value, const Tensor& g, Dtype dtype) {
-  return settled(widened(dtype) == dtype ? value : astype_if(value, dtype), g);
-}
 
 /// What a lazy gradient gives. An elementwise one is made from `g`, others see to nothings themselves.
 Tensor lazy(const auto& gradient, const GradientCall& c, const Tensor* g) {
@@ -74,18 +43,9 @@ Tensor pick(const Tuple& t, int i, const GradientCall& c, const Tensor* g) {
 
 template <class Op>
 Tensor elementwise_gradient(const GradientCall& c, int i) {
-  // 16-bit types are computed in float32, as in kernels, and rounded once.
-  auto leaf = [&](auto k) {
-    const Tensor& t = c.leaves[k];
-    return t && is_differentiable(t.dtype()) ? widened(t) : t;
-  };
-  // Of several incoming gradients the one that is read; of a constant, one that is there.
-  const std::uint32_t reads = gradient_reads<Op>()[static_cast<std::size_t>(i)].reads;
-  std::size_t from = first_incoming(Op::arity, Op::outputs, reads);
-  for (int k = 0; reads == 0 && k < Op::outputs && !c.leaves[from]; ++k) {
-    from = static_cast<std::size_t>(incoming_leaf(Op::arity, Op::outputs, k));
-  }
-  const Tensor& g = c.leaves[from];
+  static constexpr auto reads = gradient_reads<Op>();
+  const auto leaf = [&](auto k) { return leaf_of(c.leaves[k]); };
+  const Tensor& g = incoming(c, Op::arity, Op::outputs, reads[static_cast<std::size_t>(i)].reads);
   if constexpr (HasAttr<Op>) {
     // Attributes are weak numbers here too.
     const auto a = make_attr<Op, Constant>([&](int k) { return Constant{c.attrs->field<double>(k)}; });
@@ -204,17 +164,10 @@ Outputs composed(const Call& c) {
 }
 
 template <class Op>
-OpInfo make_info(int index) {
-  OpInfo o;
-  o.schema = Op::schema;
-  o.index = index;
-  o.arity = Op::arity;
-  o.outputs = Op::outputs;
-  o.node_name = node_name(Op::schema.name);
-  o.params = split_params(Op::schema, Op::arity);
+void enter(std::vector<OpInfo>& table) {
+  OpInfo& o = add_entry(table, Op::schema, Op::arity, Op::outputs);
   if constexpr (Op::schema.kind == OpKind::elementwise) {
-    o.elementwise = IndexIn<Op, Elementwise>::value;
-    constexpr auto reads = gradient_reads<Op>();
+    static constexpr auto reads = gradient_reads<Op>();
     for (int i = 0; i < Op::arity; ++i) {
       o.reads[i] = reads[i];
       o.has_gradient |= reads[i].exists;
@@ -248,88 +201,12 @@ OpInfo make_info(int index) {
       if (o.fields()[i].type == AttrType::device) o.device_field = static_cast<int>(i);
     }
   }
-  return o;
 }
 
 }  // namespace
 
-const std::vector<OpInfo>& op_table() {
-  static const std::vector<OpInfo> table = [] {
-    std::vector<OpInfo> t;
-    AllOps::for_each([&]<class Op>() { t.push_back(make_info<Op>(static_cast<int>(t.size()))); });
-    return t;
-  }();
-  return table;
-}
-
-const OpInfo& find_op(std::string_view name) {
-  for (const OpInfo& o : op_table()) {
-    if (o.name() == name) return o;
-  }
-  throw ValueError("there is no op named " + std::string(name), {{"op", std::string(name)}});
-}
-
-void encode_scalar(const Scalar& s, Dtype dtype, std::byte* to) {
-  auto put = [&](auto x) { std::memcpy(to, &x, sizeof x); };
-  const bool whole = s.kind <= Kind::integer;
-  auto floating = [&]<Dtype D>(auto zero) {
-    using Bits = decltype(zero);
-    if (!whole) return put(static_cast<Bits>(encode_float<D>(s.re)));
-    put(static_cast<Bits>(s.is_unsigned ? encode_integer<D>(static_cast<std::uint64_t>(s.integer))
-                                        : encode_integer<D>(s.integer)));
-  };
-  auto number = [&](auto type) -> decltype(type) {
-    using F = decltype(type);
-    if (!whole) return static_cast<F>(s.re);
-    return s.is_unsigned ? static_cast<F>(static_cast<std::uint64_t>(s.integer)) : static_cast<F>(s.integer);
-  };
-  // A float for an integer dtype saturates, as astype does; NaN gives 0.
-  auto integral = [&](auto type) {
-    using I = decltype(type);
-    if (whole) return put(static_cast<I>(s.integer));
-    if (s.re != s.re) return put(I{0});
-    constexpr double low = static_cast<double>(std::numeric_limits<I>::min());
-    const double high = std::ldexp(1.0, std::numeric_limits<I>::digits);
-    put(s.re < low     ? std::numeric_limits<I>::min()
-        : s.re >= high ? std::numeric_limits<I>::max()
-                       : static_cast<I>(s.re));
-  };
-  switch (dtype) {
-    case Dtype::boolean:
-      return put(static_cast<std::uint8_t>(whole ? s.integer != 0 : s.re != 0 || s.im != 0));
-    case Dtype::int8:
-      return integral(std::int8_t{});
-    case Dtype::int16:
-      return integral(std::int16_t{});
-    case Dtype::int32:
-      return integral(std::int32_t{});
-    case Dtype::int64:
-      return integral(std::int64_t{});
-    case Dtype::uint8:
-      return integral(std::uint8_t{});
-    case Dtype::uint16:
-      return integral(std::uint16_t{});
-    case Dtype::uint32:
-      return integral(std::uint32_t{});
-    case Dtype::uint64:
-      return integral(std::uint64_t{});
-    case Dtype::float16:
-      return floating.template operator()<Dtype::float16>(std::uint16_t{});
-    case Dtype::bfloat16:
-      return floating.template operator()<Dtype::bfloat16>(std::uint16_t{});
-    case Dtype::float32:
-      return put(number(float{}));
-    case Dtype::float64:
-      return put(number(double{}));
-    case Dtype::complex64:
-      return put(std::complex<float>(number(float{}), static_cast<float>(s.im)));
-    case Dtype::complex128:
-      return put(std::complex<double>(number(double{}), s.im));
-    case Dtype::float8_e4m3fn:
-      return floating.template operator()<Dtype::float8_e4m3fn>(std::uint8_t{});
-    case Dtype::float8_e5m2:
-      return floating.template operator()<Dtype::float8_e5m2>(std::uint8_t{});
-  }
+void HYALITE_ENTER(HYALITE_FAMILY)(std::vector<OpInfo>& table) {
+  HYALITE_OPS::for_each([&]<class Op>() { enter<Op>(table); });
 }
 
 }  // namespace hyalite

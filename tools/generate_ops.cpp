@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <sstream>
 #include <string>
 
 #include "ops/all.h"
@@ -68,18 +69,30 @@ struct Files {
   std::ostream &header, &internal, &source;
 };
 
+/// An op without its type, so that little is compiled for each.
+struct Described {
+  const OpSchema& schema;
+  int arity, outputs;
+  AttrRef defaults;
+};
+
 template <class Op>
-void write_op(const Files& files, int index) {
-  constexpr OpSchema s = Op::schema;
+AttrRef defaults_of() {
+  if constexpr (HasAttr<Op>) {
+    return Attributes::make(typename Op::template Attr<double>{});
+  } else if constexpr (HasFields<Op>) {
+    return Attributes::make(typename Op::Attr{});
+  } else {
+    return {};
+  }
+}
+
+void write_op(const Files& files, const Described& op, int index) {
+  const OpSchema& s = op.schema;
+  const AttrRef& defaults = op.defaults;
   const std::string name(s.name), number = std::to_string(index);
   std::string declaration, definition, args, attrs;
-  std::string_view names = s.params.empty() ? default_params(Op::arity) : s.params;
-  AttrRef defaults;
-  if constexpr (HasAttr<Op>) {
-    defaults = Attributes::make(typename Op::template Attr<double>{});
-  } else if constexpr (HasFields<Op>) {
-    defaults = Attributes::make(typename Op::Attr{});
-  }
+  std::string_view names = s.params.empty() ? default_params(op.arity) : s.params;
   const bool numbers = s.kind == OpKind::elementwise;
   while (!names.empty()) {
     const std::size_t comma = names.find(", ");
@@ -87,9 +100,9 @@ void write_op(const Files& files, int index) {
     // C++ has no trouble with these as parameters, but macros of <cmath> and friends do.
     if (one == "min" || one == "max") one += "_value";
     declaration += (declaration.empty() ? "" : ", ") +
-                   std::string(s.variadic                 ? "const std::vector<Tensor>& "
-                               : numbers && Op::arity > 1 ? "const Arg& "
-                                                          : "const Tensor& ") +
+                   std::string(s.variadic                ? "const std::vector<Tensor>& "
+                               : numbers && op.arity > 1 ? "const Arg& "
+                                                         : "const Tensor& ") +
                    one;
     args += (args.empty() ? "" : ", ") + one;
     names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 2);
@@ -100,17 +113,18 @@ void write_op(const Files& files, int index) {
     definition += (definition.empty() ? "" : ", ") + without_default(declared(*defaults, i));
     attrs += ", " + std::string(defaults->layout().fields[static_cast<std::size_t>(i)].name);
   }
-  const std::string list = attrs.empty() ? "" : ", detail::attributes<" + number + ">(" + attrs.substr(2) + ")";
-  const std::string count = std::to_string(Op::outputs);
-  const std::string result = Op::outputs > 1 ? "std::array<Tensor, " + count + ">" : "Tensor";
+  const std::string list = attrs.empty() ? "" : ", detail::attributes(" + number + attrs + ")";
+  const std::string count = std::to_string(op.outputs);
+  const std::string result = op.outputs > 1 ? "std::array<Tensor, " + count + ">" : "Tensor";
   const std::string call = s.variadic ? "call_list(" + number + ", " + args
-                                      : (Op::outputs > 1 ? "call_all(" : "call(") + number + ", {" + args + "}";
+                                      : (op.outputs > 1 ? "call_all(" : "call(") + number + ", {" + args + "}";
   std::ostream& out = s.internal ? files.internal : files.header;
-  out << "/// `" << name << "`; see " << s.file << ":" << s.line << ".\n";
+  // Without the line, which would change with every formula above it, and compile again whatever includes this.
+  out << "/// `" << name << "`; see " << s.file << ".\n";
   out << (s.internal ? "" : "HYALITE_API ") << result << " " << name << "(" << declaration << ");\n";
   files.source << result << " " << name << "(" << definition << ") { return "
-               << (Op::outputs > 1 ? "detail::taken<" + count + ">(" : "") << "detail::" << call << list << ")"
-               << (Op::outputs > 1 ? ")" : "") << "; }\n";
+               << (op.outputs > 1 ? "detail::taken<" + count + ">(" : "") << "detail::" << call << list << ")"
+               << (op.outputs > 1 ? ")" : "") << "; }\n";
   for (const Operator& o : operators) {
     if (o.slot != s.slot) continue;
     out << "inline Tensor operator" << o.symbol << "(const Tensor& a, const Tensor& b) { return " << name
@@ -122,6 +136,15 @@ void write_op(const Files& files, int index) {
   if (s.slot == Slot::invert) out << "inline Tensor operator~(const Tensor& a) { return " << name << "(a); }\n";
 }
 
+/// Leaves a file alone that says the same, so that nothing is compiled again that includes it.
+bool write_if_changed(const char* path, const std::string& text) {
+  std::ostringstream there;
+  if (std::ifstream file(path); file && there << file.rdbuf() && there.str() == text) return true;
+  std::ofstream file(path);
+  file << text;
+  return file.good();
+}
+
 constexpr char generated[] = "Generated from src/ops by tools/generate_ops.cpp; do not edit.\n";
 
 }  // namespace
@@ -131,7 +154,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: generate_ops HEADER INTERNAL_HEADER SOURCE\n";
     return 2;
   }
-  std::ofstream header(argv[1]), internal(argv[2]), source(argv[3]);
+  std::ostringstream header, internal, source;
   header << "/// Every operation of this build. " << generated
          << "#pragma once\n\n#include <array>\n#include <optional>\n#include <string>\n#include <utility>\n#include "
             "<vector>\n\n#include "
@@ -142,7 +165,11 @@ int main(int argc, char** argv) {
          << "#include \"apply.h\"\n#include \"ops/make_attributes.h\"\n\nnamespace hyalite {\n\n";
   int index = 0;
   const Files files{header, internal, source};
-  AllOps::for_each([&]<class Op>() { write_op<Op>(files, index++); });
+  AllOps::for_each([&]<class Op>() {
+    write_op(files, {Op::schema, Op::arity, Op::outputs, defaults_of<Op>()}, index++);
+  });
   for (std::ostream* out : {&files.header, &files.internal, &files.source}) *out << "\n}  // namespace hyalite\n";
-  return header.good() && internal.good() && source.good() ? 0 : 1;
+  const bool written = write_if_changed(argv[1], header.str()) && write_if_changed(argv[2], internal.str()) &&
+                       write_if_changed(argv[3], source.str());
+  return written ? 0 : 1;
 }

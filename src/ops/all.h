@@ -10,6 +10,8 @@
 
 namespace hyalite {
 
-using AllOps = JoinLists<Elementwise, Reductions, Movement, Rearrangement, Linear, Creation>::type;
+#define HYALITE_LIST(name, List) , List
+using AllOps = JoinLists<OpList<> HYALITE_FAMILIES(HYALITE_LIST, HYALITE_LIST)>::type;
+#undef HYALITE_LIST
 
 }  // namespace hyalite

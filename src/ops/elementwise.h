@@ -3,6 +3,7 @@
 
 #include "ops/arithmetic.h"
 #include "ops/comparison.h"
+#include "ops/families.h"
 #include "ops/functions.h"
 #include "ops/gradient_parts.h"
 
@@ -19,6 +20,8 @@ struct JoinLists<OpList<A...>, OpList<B...>, Rest...> {
   using type = typename JoinLists<OpList<A..., B...>, Rest...>::type;
 };
 
-using Elementwise = JoinLists<Arithmetic, Functions, Comparisons, GradientParts>::type;
+#define HYALITE_LIST(name, List) , List
+using Elementwise = JoinLists<OpList<> HYALITE_FAMILIES(HYALITE_LIST, HYALITE_NO_FAMILY)>::type;
+#undef HYALITE_LIST
 
 }  // namespace hyalite

@@ -49,6 +49,8 @@ TEST(InstructionSets, ExactKernelsAgree) {
   }
   std::printf("instruction sets: %s on this processor\n", names.c_str());
   ASSERT_FALSE(tables.empty());
+  const auto elementwise = std::ranges::count_if(op_table(), [](const OpInfo& op) { return op.elementwise >= 0; });
+  for (const auto& table : tables) ASSERT_EQ(table->forward.size(), static_cast<std::size_t>(elementwise));
   int compared = 0;
   for (const OpInfo& op : op_table()) {
     if (op.elementwise < 0 || op.schema.ulp > 0) continue;

@@ -100,6 +100,8 @@ WITH_ATTRIBUTES = {
     "broadcast_to": lambda x: hl.broadcast_to(x, (3, 4)),
     "expand_dims": lambda x: hl.expand_dims(x, axis=0),
     "astype": lambda x: hl.astype(x, hl.float32),
+    "moveaxis": lambda x: hl.moveaxis(x, 0, -1),
+    "matrix_transpose": lambda x: hl.matrix_transpose(hl.reshape(x, (2, 2))),
 }
 
 

@@ -178,7 +178,9 @@ def test_says_how_the_kernel_ran(trace):
         (lambda x: hl.concat([x, x]) + hl.concat([x, x]), "contiguous"),
         (lambda x: x[::2] + x[::2], "strided"),
         (lambda x: x[::-1] + x, "strided"),
-        (lambda x: x + 1, "contiguous with broadcast"),
+        (lambda x: x + 1, "calls of the kernel, a piece each"),
+        (lambda x: hl.reshape(x, (64, 64)) + x[:64], "contiguous with broadcast"),
+        (lambda x: x[:64] + x[:1], "one call of the kernel"),
     ],
 )
 def test_names_the_shape_of_the_loop(call, loop):

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <compare>
 
+#include "ops/elementwise.h"
+
 namespace hyalite::cpu {
 namespace {
 

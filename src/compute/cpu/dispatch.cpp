@@ -5,28 +5,18 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <string>
 
 #include "compute/cpu/kernels.h"
 #include "hyalite/error.h"
 
-#define HYALITE_DECLARE_FILL(isa)                                           \
-  extern "C" void hyalite_fill_##isa##_0(hyalite::cpu::KernelTable& table); \
-  extern "C" void hyalite_fill_##isa##_1(hyalite::cpu::KernelTable& table); \
-  extern "C" void hyalite_fill_##isa##_2(hyalite::cpu::KernelTable& table); \
-  extern "C" void hyalite_fill_##isa##_3(hyalite::cpu::KernelTable& table); \
-  static void fill_##isa(hyalite::cpu::KernelTable& table) {                \
-    hyalite_fill_##isa##_0(table);                                          \
-    hyalite_fill_##isa##_1(table);                                          \
-    hyalite_fill_##isa##_2(table);                                          \
-    hyalite_fill_##isa##_3(table);                                          \
-  }
 #if defined(__x86_64__)
-HYALITE_DECLARE_FILL(x86_64_v2)
-HYALITE_DECLARE_FILL(avx2)
-HYALITE_DECLARE_FILL(avx512)
+extern "C" void hyalite_fill_x86_64_v2(hyalite::cpu::KernelTable& table);
+extern "C" void hyalite_fill_avx2(hyalite::cpu::KernelTable& table);
+extern "C" void hyalite_fill_avx512(hyalite::cpu::KernelTable& table);
 #else
-HYALITE_DECLARE_FILL(neon)
+extern "C" void hyalite_fill_neon(hyalite::cpu::KernelTable& table);
 #endif
 
 namespace hyalite::cpu {
@@ -77,12 +67,21 @@ const std::vector<InstructionSet>& instruction_sets() {
   // Never destroyed: threads may compute until the process is gone.
   static const auto& sets = *new std::vector<InstructionSet> {
 #if defined(__x86_64__)
-    {"x86-64-v2", has_v2, fill_x86_64_v2}, {"avx2", has_avx2, fill_avx2}, {"avx512", has_avx512, fill_avx512}
+    {"x86-64-v2", has_v2, hyalite_fill_x86_64_v2}, {"avx2", has_avx2, hyalite_fill_avx2},
+        {"avx512", has_avx512, hyalite_fill_avx512}
 #else
-    { "neon", has_neon, fill_neon }
+    { "neon", has_neon, hyalite_fill_neon }
 #endif
   };
   return sets;
+}
+
+KernelTable::Family KernelTable::add_family(int ops) {
+  const std::size_t first = forward.size(), size = first + static_cast<std::size_t>(ops);
+  forward.resize(size);
+  gradient.resize(size);
+  real_operand.resize(size);
+  return {&forward[first], &gradient[first], &real_operand[first]};
 }
 
 const InstructionSet& instruction_set() {
@@ -95,9 +94,9 @@ std::atomic<const KernelTable*> active_kernels{nullptr};
 
 const KernelTable& fill_kernels() {
   static const KernelTable* const table = [] {
-    static KernelTable t;
-    instruction_set().fill(t);
-    return &t;
+    auto t = std::make_unique<KernelTable>();
+    instruction_set().fill(*t);
+    return t.release();  // never destroyed, as above
   }();
   active_kernels.store(table, std::memory_order_release);
   return *table;

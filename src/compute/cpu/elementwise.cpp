@@ -98,8 +98,8 @@ void write_out(const TensorImpl& t, Dims shape, std::byte* to) {
   }
 }
 
-/// What one call of the kernel for contiguous operands reads and writes.
-LoopReport call_report(const Call& c, const Outputs& o) {
+/// What the calls of the kernel for contiguous operands, of so many elements each, read and write.
+LoopReport call_report(const Call& c, const Outputs& o, std::size_t piece) {
   std::optional<std::int64_t> bytes = 0;
   for (const TensorImpl* t : o.all()) *bytes += t->nbytes();
   for (std::size_t i = 0; i < c.in.size() && bytes; ++i) {
@@ -119,7 +119,10 @@ LoopReport call_report(const Call& c, const Outputs& o) {
     blocks |= !in.tensor->contiguous() || in.tensor->numel() != o[0]->numel();
     if (!in.tensor->contiguous()) bytes.reset();  // whole lines are read for single elements
   }
-  return {one_call, 1, false, blocks, 1, bytes};
+  const auto n = static_cast<std::size_t>(o[0]->numel());
+  const bool pieces = piece < n;
+  const auto calls = static_cast<std::int64_t>(pieces ? (n + piece - 1) / piece : 1);
+  return {pieces ? "calls of the kernel, a piece each" : one_call, 1, false, blocks, calls, bytes};
 }
 
 template <class R>
@@ -133,7 +136,7 @@ template <class R>
     call_in_pieces(v.call(), o, fn, in, out, piece);
   }
   if constexpr (R::on) {
-    describe_kernel(rec.r, v, call_report(v.call(), o), o);
+    describe_kernel(rec.r, v, call_report(v.call(), o, piece), o);
     rec.r.last().kernel = reinterpret_cast<const void*>(fn);
   }
 }

@@ -90,8 +90,7 @@ void scatter_add(const TensorImpl& x, const TensorImpl& indices, std::int64_t ax
   backend().fill(*sum, nothing);
   const Pieces p = pieces(out.shape(), axis);
   const std::int64_t bytes = p.inner * static_cast<std::int64_t>(itemsize(dtype));
-  const ElementwiseFn add =
-      kernels().forward[IndexIn<AddBackward, Elementwise>::value][static_cast<std::size_t>(dtype)];
+  const ElementwiseFn add = kernels().forward[find_op("add").elementwise][static_cast<std::size_t>(dtype)];
   const auto count = static_cast<std::int64_t>(at.size());
   for (std::int64_t o = 0; o < p.outer && bytes > 0; ++o) {
     for (std::int64_t k = 0; k < count; ++k) {

@@ -177,40 +177,38 @@ void gradient(const void* const* in, void* const* out, std::size_t n, const doub
   (std::make_index_sequence<leaf_count(Op::arity, Op::outputs)>());
 }
 
-/// Enters the kernels of the ops whose place in the list is `shard` modulo `shards`.
-template <int shard, int shards>
-void fill_elementwise(cpu::KernelTable& table) {
-  Elementwise::for_each([&]<class Op>() {
-    constexpr int index = IndexIn<Op, Elementwise>::value;
-    if constexpr (index % shards == shard) {
-      [&]<std::size_t... D>(std::index_sequence<D...>) {
-        auto one = [&]<Dtype dtype>() {
-          if constexpr (contains(Op::schema.types, dtype)) {
-            using T = typename ElementOf<dtype>::Type;
-            table.forward[index][static_cast<int>(dtype)] = &forward<Op, T>;
-            if constexpr (Op::schema.real_with_complex && is_complex(dtype)) {
-              using R = typename ElementOf<real_part(dtype)>::Type;
-              table.real_operand[index][0][static_cast<int>(dtype)] = &forward_real<Op, R, 0>;
-              table.real_operand[index][1][static_cast<int>(dtype)] = &forward_real<Op, R, 1>;
-            }
-            if constexpr (is_differentiable(dtype)) {
-              [&]<std::size_t... N>(std::index_sequence<N...>) {
-                auto input = [&]<int I>() {
-                  constexpr auto r = gradient_reads<Op>()[I];
-                  if constexpr (r.exists && r.reads != 0 && !r.passes_g) {
-                    table.gradient[index][I][static_cast<int>(dtype)] = &gradient<Op, T, I>;
-                  }
-                };
-                (input.template operator()<static_cast<int>(N)>(), ...);
-              }
-              (std::make_index_sequence<Op::arity>());
-            }
-          }
-        };
-        (one.template operator()<kernel_dtypes[D]>(), ...);
-      }
-      (std::make_index_sequence<std::size(kernel_dtypes)>());
+/// Enters the kernels of one op and dtype in row `row`.
+template <class Op, Dtype dtype>
+HWY_INLINE void enter(const cpu::KernelTable::Family& table, int row) {
+  if constexpr (contains(Op::schema.types, dtype)) {
+    constexpr auto column = static_cast<std::size_t>(dtype);
+    using T = typename ElementOf<dtype>::Type;
+    table.forward[row][column] = &forward<Op, T>;
+    if constexpr (Op::schema.real_with_complex && is_complex(dtype)) {
+      using R = typename ElementOf<real_part(dtype)>::Type;
+      table.real_operand[row][0][column] = &forward_real<Op, R, 0>;
+      table.real_operand[row][1][column] = &forward_real<Op, R, 1>;
     }
+    if constexpr (is_differentiable(dtype)) {
+      auto operand = [&]<int I>() {
+        constexpr auto r = gradient_reads<Op>()[I];
+        if constexpr (r.exists && r.reads != 0 && !r.passes_g) table.gradient[row][I][column] = &gradient<Op, T, I>;
+      };
+      [&]<std::size_t... N>(std::index_sequence<N...>) { (operand.template operator()<static_cast<int>(N)>(), ...); }
+      (std::make_index_sequence<Op::arity>());
+    }
+  }
+}
+
+/// Enters the kernels of a family, which is a list of ops.
+template <class List>
+void fill_family(cpu::KernelTable& table) {
+  const cpu::KernelTable::Family rows = table.add_family(List::size);
+  List::for_each([&]<class Op>() {
+    [&]<std::size_t... D>(std::index_sequence<D...>) {
+      (enter<Op, kernel_dtypes[D]>(rows, IndexIn<Op, List>::value), ...);
+    }
+    (std::make_index_sequence<std::size(kernel_dtypes)>());
   });
 }
 

@@ -1,18 +1,15 @@
-/// Kernels of one instruction set and one shard of the op list; CMake compiles this file once for each pair.
+/// Kernels of one family of ops for one instruction set; CMake compiles this file once for each pair.
 #define HWY_COMPILE_ONLY_STATIC
-#include "compute/cpu/cast_loops.h"
+// Ops come before the vectors that they are about: a formula finds what it calls by its arguments alone.
+#include HYALITE_FAMILY_HEADER
+
 #include "compute/cpu/kernel_loops.h"
-#include "compute/cpu/reduce_loops.h"
 
-#define HYALITE_JOIN(a, b, c, d) a##b##c##d
-#define HYALITE_FILL(isa, shard) HYALITE_JOIN(hyalite_fill_, isa, _, shard)
+#define HYALITE_JOIN(a, b) a##b
+#define HYALITE_FILL(family) HYALITE_JOIN(fill_, family)
 
-/// The only symbol that leaves this object: everything else is localised after compilation.
-extern "C" void HYALITE_FILL(HYALITE_ISA_NAME, HYALITE_SHARD)(hyalite::cpu::KernelTable& table) {
-  namespace set = hyalite::HWY_NAMESPACE;
-  set::fill_elementwise<HYALITE_SHARD, HYALITE_SHARDS>(table);
-#if HYALITE_SHARD == 0
-  set::fill(table.cast);
-  set::fill(table.reduce);
-#endif
-}
+namespace hyalite::HWY_NAMESPACE {
+
+void HYALITE_FILL(HYALITE_FAMILY)(cpu::KernelTable& table) { fill_family<HYALITE_OPS>(table); }
+
+}  // namespace hyalite::HWY_NAMESPACE

@@ -10,7 +10,6 @@
 #include "compute/cpu/cast.h"
 #include "compute/cpu/reduce.h"
 #include "hyalite/dtype.h"
-#include "ops/elementwise.h"
 
 namespace hyalite::cpu {
 
@@ -18,18 +17,26 @@ namespace hyalite::cpu {
 /// aligned to 64 bytes.
 using ElementwiseFn = void (*)(const void* const* in, void* const* out, std::size_t n, const double* attr, bool stream);
 
-inline constexpr int elementwise_count = Elementwise::size;
 inline constexpr int max_arity = 3;
 
+/// By elementwise op, in the order of the list.
 struct KernelTable {
   using Row = std::array<ElementwiseFn, dtype_count>;
-  std::array<Row, elementwise_count> forward{};
+  std::vector<Row> forward;
   /// By op and operand; the inputs are the incoming gradient, the operands and the output(s).
-  std::array<std::array<Row, max_arity>, elementwise_count> gradient{};
+  std::vector<std::array<Row, max_arity>> gradient;
   /// By op and operand: that operand is real beside a complex one.
-  std::array<std::array<Row, 2>, elementwise_count> real_operand{};
+  std::vector<std::array<Row, 2>> real_operand;
   CastTable cast{};
   ReduceKernels reduce{};
+
+  /// The rows of one more family, whose ops follow those that are there.
+  struct Family {
+    Row* forward;
+    std::array<Row, max_arity>* gradient;
+    std::array<Row, 2>* real_operand;
+  };
+  Family add_family(int ops);
 };
 
 struct InstructionSet {
