@@ -197,6 +197,16 @@ void make_tensors(const OpInfo& op, Arguments& args, std::optional<Dtype> dtype 
   }
 }
 
+/// Whether an axis that may be None is.
+bool flattens(const OpInfo& op, const Attributes* attrs) {
+  for (int i = 0; i < static_cast<int>(op.fields().size()); ++i) {
+    if (op.fields()[static_cast<std::size_t>(i)].type == AttrType::axis) {
+      return !attrs->field<std::optional<std::int64_t>>(i);
+    }
+  }
+  return false;
+}
+
 /// No promotion, but numbers still take the tensors' dtype.
 Operands strict_operands(const OpInfo& op, const Arguments& args) {
   Dtype dtype = Dtype::float32;
@@ -283,7 +293,8 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
     std::vector<PyObject*> raw;
     for (const Owned& o : items) raw.push_back(o.get());
     operands = unwrapped(op, raw);
-    make_tensors(op, operands);
+    // Numbers have no axes to be joined along: only what makes new ones, or flattens, takes them.
+    if (op.schema.kind == OpKind::composite || flattens(op, given)) make_tensors(op, operands);
     if (operands.empty())
       throw ValueError(std::string(op.name()) + "(): needs at least one tensor", {{"op", std::string(op.name())}});
   } else {

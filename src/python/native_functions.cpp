@@ -219,8 +219,8 @@ PyObject* reshape_method(PyObject* self, PyObject* const* args, Py_ssize_t n, Py
     for (Py_ssize_t k = 0; k < named; ++k) {
       PyObject* name = PyTuple_GET_ITEM(names, k);
       const bool is_shape = PyUnicode_CompareWithASCIIString(name, "shape") == 0;
-      if (is_shape && n == 0) {
-        shape = args[n + k];
+      if (is_shape && (n == 0 || args[n + k] == Py_None)) {
+        if (n == 0 && args[n + k] != Py_None) shape = args[n + k];
       } else if (PyUnicode_CompareWithASCIIString(name, "copy") == 0) {
         copy = args[n + k];
       } else {
