@@ -319,7 +319,8 @@ def declaration(name, thing, indent=0, method=False, owner=""):
             text = f"{p.name}: {typed[p.name] if p.name in typed else parameter_type(full, p)}"
             if p.default is not p.empty:
                 none = p.default is None and "None" not in text and text.split(": ")[1] not in ("Any", "object")
-                text += f"{' | None' if none else ''} = {p.default!r}"
+                shown = "..." if isinstance(p.default, hl.dtype) else repr(p.default)
+                text += f"{' | None' if none else ''} = {shown}"
         if p.kind is p.VAR_POSITIONAL:
             text, seen_star = "*" + text, True
         elif p.kind is p.VAR_KEYWORD:

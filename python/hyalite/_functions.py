@@ -14,7 +14,7 @@ def _signature(text):
     if text not in _signatures:
         import inspect  # 14 ms that `import hyalite` must not wait for
 
-        scope = {}
+        scope = dict(_dtypes._by_name)  # a default may be a dtype
         exec(f"def f{text}: pass", scope)  # noqa: S102 - the text comes from the op list
         _signatures[text] = inspect.signature(scope["f"])
     return _signatures[text]

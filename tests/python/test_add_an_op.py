@@ -130,7 +130,7 @@ trace = hl.explain(lambda: hl.extrema(x, axis=1), show=False)
 assert [op["name"] for op in trace.ops] == ["extrema"]
 
 # A creation op.
-assert str(inspect.signature(hl.tri)) == "(n, m=None, k=0, dtype=float32, device=None)"
+assert str(inspect.signature(hl.tri)) == "(n, m=None, k=0, dtype=hyalite.float32, device=None)"
 assert np.array_equal(hl.tri(3, 4, k=1).numpy(), np.tri(3, 4, 1, dtype=np.float32))
 assert hl.tri(3, dtype=hl.int8).dtype is hl.int8 and hl.tri(3, device="meta").device == "meta"
 assert not hasattr(x, "tri")
