@@ -78,7 +78,7 @@ int Tensor::ndim() const { return impl_->ndim(); }
 std::int64_t Tensor::numel() const { return impl_->numel(); }
 std::span<const std::int64_t> Tensor::shape() const { return impl_->shape(); }
 std::span<const std::int64_t> Tensor::strides() const { return impl_->strides(); }
-void* Tensor::data() const { return impl_->data(); }
+void* Tensor::data() const { return host_address(*impl_); }
 
 double Tensor::item() const {
   if (numel() != 1) {
@@ -86,10 +86,10 @@ double Tensor::item() const {
                      {{"shape", to_vector(shape())}});
   }
   if (is_complex(dtype())) throw TypeError("item(): complex has no double; write real(x).item()", {});
-  const TensorRef wide = TensorImpl::empty(Dtype::float64, shape());
+  const TensorRef wide = host_empty(Dtype::float64, shape());
   for_device(context(), device()).copy(*impl_, *wide);
   double r;
-  std::memcpy(&r, wide->data(), sizeof r);
+  std::memcpy(&r, host_address(*wide), sizeof r);
   return r;
 }
 
@@ -122,14 +122,14 @@ NoGrad::~NoGrad() { context().grad_mode = old_; }
 Tensor zeros(const Shape& shape, Dtype dtype, Device device) { return full(shape, Scalar(0), dtype, device); }
 
 Tensor from_values(std::span<const double> values, const Shape& shape, Dtype dtype) {
-  const TensorRef wide = TensorImpl::empty(Dtype::float64, shape);
+  const TensorRef wide = host_empty(Dtype::float64, shape);
   if (wide->numel() != static_cast<std::int64_t>(values.size())) {
     throw ShapeMismatch(
         "from_values(): " + std::to_string(values.size()) + " values do not fill " + to_string(Dims(shape)),
         {{"op", std::string("from_values")}});
   }
-  std::memcpy(wide->data(), values.data(), values.size_bytes());
-  TensorRef t = TensorImpl::empty(dtype, shape);
+  std::memcpy(host_address(*wide), values.data(), values.size_bytes());
+  TensorRef t = host_empty(dtype, shape);
   for_device(context(), {}).copy(*wide, *t);
   return Tensor::adopt(t.leak());
 }

@@ -57,6 +57,21 @@ inline Backend& for_device(const Context&, Device device) {
   Backend* b = detail::ready_backends[static_cast<std::size_t>(device.kind)].load(std::memory_order_acquire);
   return b != nullptr && device.index == 0 ? *b : find_backend(device);
 }
+
+/// A row-major tensor on the CPU, not initialised: for what comes from outside.
+inline TensorRef host_empty(Dtype dtype, Dims shape) { return for_device(context(), {}).empty(dtype, shape); }
+/// Where the element at index 0 lies, for the borders: NumPy, buffers, DLPack, Python's numbers, texts. By then the
+/// device has done all that was asked of it. Null on meta.
+inline std::byte* host_address(const TensorImpl& t) {
+  for_device(context(), t.device()).synchronise();
+  return t.address();
+}
+/// The same for memory of the CPU.
+inline std::byte* host_address(const Storage& s) {
+  for_device(context(), {}).synchronise();
+  return s.address();
+}
+
 /// Names of the backends present that compute, for messages and traces.
 std::string backend_names();
 

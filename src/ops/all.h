@@ -3,6 +3,7 @@
 
 #include "ops/creation.h"
 #include "ops/elementwise.h"
+#include "ops/indexing.h"
 #include "ops/linear.h"
 #include "ops/movement.h"
 #include "ops/rearrange.h"

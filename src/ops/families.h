@@ -13,6 +13,7 @@
   OTHER(movement, Movement)                  \
   OTHER(rearrange, Rearrangement)            \
   OTHER(linear, Linear)                      \
+  OTHER(indexing, Indexing)                  \
   OTHER(creation, Creation)
 
 /// For the rows that are not meant.

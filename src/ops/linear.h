@@ -53,63 +53,6 @@ struct MatmulBackward : BinaryKernel<MatmulBackward> {
   }
 };
 
-/// The elements of x at `indices` along one axis. Negative indices count from the end; others out of range raise.
-struct TakeBackward : BinaryKernel<TakeBackward> {
-  static constexpr OpSchema schema{.name = "take",
-                                   .types = all_types | float8_types,
-                                   .params = "x, indices",
-                                   .roles = {Role::data, Role::index},
-                                   .kind = OpKind::primitive,
-                                   .linear = true};
-  struct Attr {
-    std::int64_t axis = 0;
-    static constexpr std::array<std::string_view, 1> names{"axis"};
-  };
-  static OutputSpec infer(const Call& c, const Attr& a) {
-    const TensorImpl &x = c.x(0), &indices = c.x(1);
-    const int axis = normalize_axis(a.axis, x.ndim(), "take");
-    DimList shape(x.shape().first(axis));
-    for (const std::int64_t s : indices.shape()) shape.push_back(s);
-    for (const std::int64_t s : x.shape().subspan(axis + 1)) shape.push_back(s);
-    return {x.dtype(), shape};
-  }
-  static auto gradient(auto g, auto x, auto indices, auto, const auto& a) {
-    return grads(
-        [=, &a] {
-          const std::int64_t axis = normalize_axis(a.axis, x.ndim(), "take");
-          return with_nothings(scatter_add(numbers_of(g), indices, axis, x.shape()[axis]));
-        },
-        none);
-  }
-};
-
-/// x added up at `indices` along one axis of the given size, in the order of the indices; -0 where none points.
-struct ScatterAddBackward : BinaryKernel<ScatterAddBackward> {
-  static constexpr OpSchema schema{.name = "scatter_add",
-                                   .types = numeric,
-                                   .params = "x, indices",
-                                   .roles = {Role::data, Role::index},
-                                   .kind = OpKind::primitive,
-                                   .internal = true,
-                                   .linear = true};
-  struct Attr {
-    std::int64_t axis = 0, size = 0;
-    static constexpr std::array<std::string_view, 2> names{"axis", "size"};
-    static constexpr int required = 2;
-  };
-  static OutputSpec infer(const Call& c, const Attr& a) {
-    const TensorImpl &x = c.x(0), &indices = c.x(1);
-    const int axis = static_cast<int>(a.axis);
-    DimList shape(x.shape().first(axis));
-    shape.push_back(a.size);
-    for (const std::int64_t s : x.shape().subspan(axis + indices.ndim())) shape.push_back(s);
-    return {x.dtype(), shape};
-  }
-  static auto gradient(auto g, auto, auto indices, auto, const auto& a) {
-    return grads([=, &a] { return take(g, indices, a.axis); }, none);
-  }
-};
-
 /// An op along one axis, whose result has the shape of its operand.
 template <class Op>
 struct AxisKernel : UnaryKernel<Op> {
@@ -193,6 +136,6 @@ struct LogSoftmaxBackward : AxisKernel<LogSoftmaxBackward> {
   }
 };
 
-using Linear = OpList<MatmulBackward, TakeBackward, ScatterAddBackward, SoftmaxBackward, LogSoftmaxBackward>;
+using Linear = OpList<MatmulBackward, SoftmaxBackward, LogSoftmaxBackward>;
 
 }  // namespace hyalite

@@ -337,6 +337,7 @@ struct ImagBackward : UnaryKernel<ImagBackward> {
 struct AstypeBackward : UnaryKernel<AstypeBackward> {
   static constexpr OpSchema schema{.name = "astype",
                                    .types = movable,
+                                   .check = Check::cast,
                                    .kind = OpKind::primitive,
                                    .keeps_layout = true,
                                    .numpy = "-",

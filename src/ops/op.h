@@ -44,7 +44,12 @@ enum class Integers : std::uint8_t {
 };
 
 /// What is checked on the values before the first write.
-enum class Check : std::uint8_t { none, integer_exponent };
+enum class Check : std::uint8_t {
+  none,
+  integer_exponent,  ///< of an integer, is not negative
+  indices,           ///< lie within their axis
+  cast,              ///< keeps every value, where that is asked for
+};
 
 /// What an op is to the engine. There is no fifth kind.
 enum class OpKind : std::uint8_t {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apply.h"
+#include "compute/backend.h"
 #include "python/foreign.h"
 #include "python/interop.h"
 
@@ -125,8 +126,9 @@ void release_array(ArrowArray* a) {
 
 std::vector<std::uint8_t> packed(const TensorImpl& t) {
   std::vector<std::uint8_t> bits(static_cast<std::size_t>(t.numel() + 7) / 8, 0);
+  const std::byte* from = host_address(t);
   for (std::int64_t i = 0; i < t.numel(); ++i) {
-    const bool on = t.data()[i] != std::byte{0};
+    const bool on = from[i] != std::byte{0};
     bits[static_cast<std::size_t>(i / 8)] |= static_cast<std::uint8_t>(on << (i % 8));
   }
   return bits;
@@ -135,13 +137,13 @@ std::vector<std::uint8_t> packed(const TensorImpl& t) {
 void fill_array(const TensorRef& t, std::size_t axis, std::int64_t length, ArrowArray& a) {
   static const std::uint64_t nothing = 0;  // an address for buffers without bytes
   const bool innermost = axis + 1 == t->shape().size();
-  std::unique_ptr<ArrayOwner> owner(innermost && t->dtype() != Dtype::boolean ? new ArrayOwner{Loan(t, false)}
+  std::unique_ptr<ArrayOwner> owner(innermost && t->dtype() != Dtype::boolean ? new ArrayOwner{Loan(t, false), {}}
                                                                               : new ArrayOwner);
   if (innermost) {
     if (t->dtype() == Dtype::boolean) owner->bits = packed(*t);
     owner->buffers[1] = t->numel() == 0                ? static_cast<const void*>(&nothing)
                         : t->dtype() == Dtype::boolean ? static_cast<const void*>(owner->bits.data())
-                                                       : t->data();
+                                                       : host_address(*t);
   } else {
     fill_array(t, axis + 1, length * t->shape()[axis + 1], owner->child);
     owner->children[0] = &owner->child;

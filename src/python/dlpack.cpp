@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "compute/backend.h"
 #include "python/dlpack_abi.h"
 #include "python/foreign.h"
 #include "python/interop.h"
@@ -92,7 +93,7 @@ PyObject* export_capsule(TensorRef tensor, bool copied, std::uint32_t minor) {
   const int n = t.ndim();
   std::copy(t.shape().begin(), t.shape().end(), e->dims.begin());
   canonical_strides(t, e->dims.data() + n);
-  e->managed.tensor = {t.data(), {dlpack::cpu, 0}, n, type_of(t.dtype()), e->dims.data(), e->dims.data() + n, 0};
+  e->managed.tensor = {host_address(t), {dlpack::cpu, 0}, n, type_of(t.dtype()), e->dims.data(), e->dims.data() + n, 0};
   e->managed.context = e.get();
   e->managed.deleter = delete_export<M>;
   if constexpr (std::is_same_v<M, dlpack::ManagedVersioned>) {

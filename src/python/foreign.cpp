@@ -116,13 +116,13 @@ void gather(const ForeignMemory& m, std::byte* to, int parts) {
 }
 
 TensorRef gathered(const ForeignMemory& m) {
-  TensorRef t = TensorImpl::empty(m.dtype, m.shape);
+  TensorRef t = host_empty(m.dtype, m.shape);
   if (t->numel() == 0) return t;
   const std::size_t word = itemsize(real_part(m.dtype));
   const int parts = static_cast<int>(itemsize(m.dtype) / word);
   const WithoutGil released(t->nbytes());
   const auto run = [&]<class Word>(Word) {
-    m.swapped ? gather<Word, true>(m, t->data(), parts) : gather<Word, false>(m, t->data(), parts);
+    m.swapped ? gather<Word, true>(m, host_address(*t), parts) : gather<Word, false>(m, host_address(*t), parts);
   };
   switch (word) {
     case 1:

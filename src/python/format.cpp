@@ -1,5 +1,6 @@
 /// Writing tensors as NumPy does: collect the elements shown, turn them into words of equal width, lay the words out.
 #include "python/format.h"
+#include "compute/backend.h"
 
 #include <algorithm>
 #include <cassert>
@@ -369,11 +370,11 @@ Words words_of(const Addresses& elements, Dtype t, bool scalar, const FormatOpti
 /// str() of a tensor without dimensions: that of the Python number.
 std::string scalar_str(const TensorImpl& t) {
   const Dtype dtype = t.dtype();
-  if (kind(dtype) < Kind::floating) return words_of({t.data()}, dtype, true, {})[0];
+  if (kind(dtype) < Kind::floating) return words_of({host_address(t)}, dtype, true, {})[0];
   const RealType type = real_type(dtype);
-  const double re = type.load(t.data());
+  const double re = type.load(host_address(t));
   if (!is_complex(dtype)) return scalar_text(re, type, false, true);
-  const double im = type.load(t.data() + itemsize(real_part(dtype)));
+  const double im = type.load(host_address(t) + itemsize(real_part(dtype)));
   if (re == 0 && !std::signbit(re)) return scalar_text(im, type, false, false) + "j";
   return "(" + scalar_text(re, type, false, false) + scalar_text(im, type, true, false) + "j)";
 }
@@ -385,7 +386,7 @@ class Layout {
  public:
   Layout(const TensorImpl& t, const FormatOptions& options, std::string_view separator)
       : t_(t), options_(options), separator_(separator), summary_(t.numel() > options.threshold) {
-    collect(0, t.data());
+    collect(0, host_address(t));
     words_ = words_of(elements_, t.dtype(), t.ndim() == 0, options);
   }
 
@@ -514,7 +515,7 @@ std::string format_tensor(const TensorImpl& t, const FormatOptions& options, For
     return "tensor(..., shape=" + to_string(t.shape()) + ", dtype=" + std::string(name(t.dtype())) + ", device='meta'" +
            (form == Form::repr ? options.suffix : "") + ")";
   }
-  assert(t.numel() == 0 || t.data() != nullptr);
+  assert(t.numel() == 0 || host_address(t) != nullptr);
   return form == Form::repr ? repr(t, options) : str(t, options);
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apply.h"
+#include "compute/backend.h"
 #include "python/arguments.h"
 #include "python/foreign.h"
 #include "python/interop.h"
@@ -185,10 +186,10 @@ class NestedLists {
   }
 
   TensorRef read(Dtype dtype) {
-    result_ = TensorImpl::empty(dtype, shape_);
+    result_ = host_empty(dtype, shape_);
     dtype_ = dtype;
     next_array_ = 0;
-    fill(root_, 0, result_->data());
+    fill(root_, 0, host_address(*result_));
     if (next_array_ != arrays_.size()) throw_changed();
     return result_;
   }
@@ -296,7 +297,7 @@ class NestedLists {
     const Dims rest = Dims(result_->shape()).subspan(static_cast<std::size_t>(std::min(depth, shape_.size())));
     if (!same_dims(from.shape(), rest)) throw_changed();
     if (from.numel() == 0) return;
-    const std::int64_t offset = (to - result_->data()) / static_cast<std::int64_t>(itemsize(dtype_));
+    const std::int64_t offset = (to - host_address(*result_)) / static_cast<std::int64_t>(itemsize(dtype_));
     const TensorRef part =
         TensorImpl::make(dtype_, from.device(), rest, row_major(rest), result_->storage_ref(), offset);
     copy_into(from, *part);
@@ -332,7 +333,7 @@ Tensor joined(PyObject* o, Dtype dtype) {
     shape.insert(shape.begin(), 1);
     rows.push_back(reshape(row, shape));
   }
-  if (rows.empty()) return Tensor::adopt(TensorImpl::empty(dtype, DimList{0}).leak());
+  if (rows.empty()) return Tensor::adopt(host_empty(dtype, DimList{0}).leak());
   return concat(rows, 0);
 }
 
@@ -356,8 +357,8 @@ TensorRef asarray(PyObject* obj, std::optional<Dtype> dtype, std::optional<bool>
   }
   if (number) {
     const Dtype to = dtype ? *dtype : default_dtype(s, beyond, "asarray");
-    TensorRef t = TensorImpl::empty(to, {});
-    encode_number(obj, to, t->data(), "asarray");
+    TensorRef t = host_empty(to, {});
+    encode_number(obj, to, host_address(*t), "asarray");
     return t;
   }
   if (is_sequence(obj)) {

@@ -5,6 +5,7 @@
 
 #include "apply.h"
 #include "ops/creation.h"
+#include "ops/indexing.h"
 #include "ops/movement.h"
 #include "python/arguments.h"
 #include "python/foreign.h"
@@ -62,21 +63,6 @@ std::optional<Tensor> array_key(PyObject* o) {
   return {};
 }
 
-[[noreturn]] void throw_out_of_range(const std::string& given, int axis, std::int64_t size) {
-  throw IndexError(
-      "index " + given + " is out of range for axis " + std::to_string(axis) + " of size " + std::to_string(size) +
-          (size == 0 ? "" : "; write one from " + std::to_string(-size) + " to " + std::to_string(size - 1)),
-      {{"index", given}, {"axis", std::int64_t{axis}}, {"size", size}});
-}
-
-[[noreturn]] void throw_out_of_range(std::int64_t given, int axis, std::int64_t size) {
-  throw IndexError(
-      "index " + std::to_string(given) + " is out of range for axis " + std::to_string(axis) + " of size " +
-          std::to_string(size) +
-          (size == 0 ? "" : "; write one from " + std::to_string(-size) + " to " + std::to_string(size - 1)),
-      {{"index", given}, {"axis", std::int64_t{axis}}, {"size", size}});
-}
-
 std::int64_t index_value(PyObject* o, int axis, std::int64_t size) {
   const Owned i(PyNumber_Index(o));
   if (!i) {
@@ -87,7 +73,7 @@ std::int64_t index_value(PyObject* o, int axis, std::int64_t size) {
   }
   int beyond = 0;
   const long long v = PyLong_AsLongLongAndOverflow(i.get(), &beyond);
-  if (beyond != 0) throw_out_of_range(int_text(i.get()), axis, size);
+  if (beyond != 0) throw index_error(int_text(i.get()), v, axis, size);
   return v;
 }
 
@@ -103,7 +89,7 @@ void take_axis(Plan& p, const TensorImpl& x, int axis, PyObject* item) {
     return;
   }
   const std::int64_t given = index_value(item, axis, size), at = given < 0 ? given + size : given;
-  if (at < 0 || at >= size) throw_out_of_range(given, axis, size);
+  if (at < 0 || at >= size) throw index_error(std::to_string(given), given, axis, size);
   p.starts.push_back(at);
   p.steps.push_back(1);
   p.sizes.push_back(1);
@@ -304,61 +290,6 @@ TensorRef sliced(TensorImpl& x, PyObject* key) {
   return apply(slice_op(), {&in, 1}, k.attributes().get());
 }
 
-/// Positions of the true elements, in row-major order.
-Tensor true_positions(const Tensor& mask) {
-  need_host(*mask.impl(), "index");
-  const TensorRef dense = clone(*mask.impl());
-  const auto* p = reinterpret_cast<const std::uint8_t*>(dense->data());
-  std::int64_t count = 0;
-  for (std::int64_t i = 0; i < dense->numel(); ++i) count += p[i] != 0;
-  TensorRef r = TensorImpl::empty(Dtype::int64, DimList{count});
-  auto* to = reinterpret_cast<std::int64_t*>(r->data());
-  for (std::int64_t i = 0; i < dense->numel(); ++i) {
-    if (p[i] != 0) *to++ = i;
-  }
-  return Tensor::adopt(r.leak());
-}
-
-template <class T>
-void each_checked(const T* from, std::int64_t n, std::int64_t size, int axis, std::int64_t* to) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (std::cmp_less(from[i], -size) || std::cmp_greater_equal(from[i], size)) {
-      if (std::cmp_greater(from[i], std::numeric_limits<std::int64_t>::max())) {
-        throw_out_of_range(std::to_string(from[i]), axis, size);
-      }
-      throw_out_of_range(static_cast<std::int64_t>(from[i]), axis, size);
-    }
-    if (to != nullptr) to[i] = static_cast<std::int64_t>(from[i]) + (from[i] < T{0} ? size : 0);
-  }
-}
-
-/// Throws IndexError for an index outside the axis. Writes the indices, none of them negative, to `to` if it is there.
-void check_range(const Tensor& index, std::int64_t size, int axis, std::int64_t* to) {
-  need_host(*index.impl(), "index");
-  const TensorRef dense = index.impl()->contiguous() ? TensorRef::share(index.impl()) : clone(*index.impl());
-  const std::byte* p = dense->data();
-  const std::int64_t n = dense->numel();
-  const auto as = [&](auto type) { each_checked(reinterpret_cast<const decltype(type)*>(p), n, size, axis, to); };
-  switch (dense->dtype()) {
-    case Dtype::int8:
-      return as(std::int8_t{});
-    case Dtype::int16:
-      return as(std::int16_t{});
-    case Dtype::int32:
-      return as(std::int32_t{});
-    case Dtype::uint8:
-      return as(std::uint8_t{});
-    case Dtype::uint16:
-      return as(std::uint16_t{});
-    case Dtype::uint32:
-      return as(std::uint32_t{});
-    case Dtype::uint64:
-      return as(std::uint64_t{});
-    default:
-      return as(std::int64_t{});
-  }
-}
-
 /// The index arrays as one, over the row-major order of the axes they index.
 struct Joined {
   Tensor linear;        // int64
@@ -376,12 +307,12 @@ struct Joined {
   Shape one_axis(std::int64_t n) const { return shape({&n, 1}); }
 };
 
-/// An index or mask as int64, dense, none negative.
-Tensor positions(const TensorImpl& x, const Part& part) {
-  if (part.mask) return true_positions(part.index);
-  Tensor r = empty(to_vector(part.index.shape()), Dtype::int64);
-  check_range(part.index, x.shape()[part.axis], part.axis, static_cast<std::int64_t*>(r.data()));
-  return r;
+/// An index or mask as int64, none negative.
+Tensor places_of(const TensorImpl& x, const Part& part) {
+  if (!part.mask) return positions(part.index, part.axis, x.shape()[part.axis]);
+  need_host(*part.index.impl(), "index");
+  const auto count = static_cast<std::int64_t>(sum(part.index, {}, Dtype::int64).item());
+  return true_positions(part.index, count);
 }
 
 Joined join(const TensorImpl& x, const Tensor& view, const Plan& p) {
@@ -413,20 +344,15 @@ Joined join(const TensorImpl& x, const Tensor& view, const Plan& p) {
   std::vector<Tensor> all;
   DimList shape;
   for (const Part& part : p.parts) {
-    all.push_back(positions(x, part));
+    all.push_back(places_of(x, part));
     if (broadcast_into(shape, all.back().shape())) continue;
     throw IndexError("index arrays of shapes " + to_string(shape) + " and " + to_string(all.back().shape()) +
                          " do not broadcast; write arrays of one shape",
                      {});
   }
-  if (all.size() == 1) {
-    j.linear = all[0];
-    return j;
-  }
   const NoGrad off;
-  Tensor sum = zeros(to_vector(shape), Dtype::int64);
-  for (std::size_t i = 0; i < all.size(); ++i) sum = sum * Scalar(extents[i]) + all[i];
-  j.linear = sum;
+  j.linear = all[0];
+  for (std::size_t i = 1; i < all.size(); ++i) j.linear = j.linear * Scalar(extents[i]) + all[i];
   return j;
 }
 
@@ -442,8 +368,12 @@ Tensor gathered(const Tensor& x, const Plan& p) {
   Tensor view = basic(x, p);
   if (p.parts.size() == 1 && !p.parts[0].mask && p.parts[0].place == p.dest) {
     const Part& part = p.parts[0];
-    check_range(part.index, x.shape()[part.axis], part.axis, nullptr);
-    return take(view, part.index, part.place);
+    try {
+      return take(view, part.index, part.place);
+    } catch (const IndexError&) {
+      positions(part.index, part.axis, x.shape()[part.axis]);  // which names the axis of x
+      throw;
+    }
   }
   const Joined j = join(*x.impl(), view, p);
   if (!in_order(j.order)) view = permute_dims(view, j.order);
@@ -518,23 +448,6 @@ void write(const Tensor& view, const Tensor& value) {
   apply(op, {&in, 1}, Attributes::make(AstypeBackward::Attr{view.dtype()}).get(), view.impl());
 }
 
-/// Of each indexed element: whether it is written, and by which value, the last that names it.
-struct Writers {
-  Tensor hit, source;
-};
-Writers writers(const Joined& j) {
-  Writers w{zeros(j.sizes, Dtype::boolean), zeros(j.sizes, Dtype::int64)};
-  auto* hit = static_cast<std::uint8_t*>(w.hit.data());
-  auto* source = static_cast<std::int64_t*>(w.source.data());
-  const TensorRef dense = clone(*j.linear.impl());
-  const auto* at = reinterpret_cast<const std::int64_t*>(dense->data());
-  for (std::int64_t i = 0; i < dense->numel(); ++i) {
-    hit[at[i]] = 1;
-    source[at[i]] = i;
-  }
-  return w;
-}
-
 /// view[...] = value through index arrays: where(written, its value, what is there), in place.
 void scatter(const Tensor& x, const Plan& p, const Tensor& value) {
   static const OpInfo& op = find_op("where");
@@ -544,16 +457,17 @@ void scatter(const Tensor& x, const Plan& p, const Tensor& value) {
   const Shape indexed = j.shape(j.linear.shape());
   Tensor v = spread(value, indexed);
   if (v.numel() == 0) return;
-  const Writers w = writers(j);
+  // Of each indexed element: whether it is written, and by which value, the last that names it.
+  const auto [written, source] = last_writers(j.linear, j.count);
   if (value.numel() == 1) {
     v = reshape(value, {});
   } else {
-    v = take(reshape(v, j.one_axis(j.linear.numel())), w.source, p.dest);
+    v = take(reshape(v, j.one_axis(j.linear.numel())), reshape(source, j.sizes), p.dest);
   }
   Shape ones(j.before.size(), 1);
   ones.insert(ones.end(), j.sizes.begin(), j.sizes.end());
   ones.insert(ones.end(), j.after.size(), 1);
-  const Tensor hit = reshape(w.hit, ones);
+  const Tensor hit = reshape(written, ones);
   const Operand in[] = {tensor_operand(hit.impl()), tensor_operand(v.impl()), tensor_operand(view.impl())};
   apply(op, in, nullptr, view.impl());
 }

@@ -138,7 +138,7 @@ PyObject* get_array_interface(PyObject* self, void*) {
 
 // -------------------------------------------------------------------------------------------------------- methods
 
-PyObject* data_ptr(PyObject* self, PyObject*) { return PyLong_FromVoidPtr(impl_of(self)->data()); }
+PyObject* data_ptr(PyObject* self, PyObject*) { return PyLong_FromVoidPtr(host_address(*impl_of(self))); }
 PyObject* detach(PyObject* self, PyObject*) {
   return guarded([&] { return python::wrap(detached(*impl_of(self))); });
 }

@@ -1,5 +1,6 @@
 /// Weak scalars, NumPy arrays and dtype alignment.
 #include "python/operands.h"
+#include "compute/backend.h"
 
 #include <cfloat>
 #include <cmath>
@@ -134,9 +135,9 @@ bool is_above(const Operand& low, const Operand& high) {
   if (low.dtype == Dtype::int64) return as(std::int64_t{});
   if (low.dtype == Dtype::uint64) return as(std::uint64_t{});
   const auto value = [](const Operand& o) {
-    TensorRef t = TensorImpl::empty(o.dtype, {});
-    std::memcpy(t->data(), o.bytes.data(), itemsize(o.dtype));
-    return Tensor::adopt(t.leak()).item();
+    const TensorRef t = host_empty(o.dtype, {});
+    for_device(context(), {}).fill(*t, o.bytes.data());
+    return Tensor::share(t.get()).item();
   };
   return value(low) > value(high);
 }

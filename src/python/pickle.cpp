@@ -1,5 +1,6 @@
 /// Pickling and copying of tensors, by way of an object for their storage.
 #include "python/pickle.h"
+#include "compute/backend.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -60,7 +61,7 @@ int storage_buffer(PyObject* self, Py_buffer* view, int flags) {
   Storage& s = storage_of(self);
   const bool writable = !s.read_only();
   static std::byte none{};
-  std::byte* data = s.bytes() == 0 ? &none : s.data();
+  std::byte* data = s.bytes() == 0 ? &none : host_address(s);
   if (PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(s.bytes()), writable ? 0 : 1, flags) != 0) return -1;
   try {
     s.lend(writable);
@@ -77,9 +78,9 @@ void storage_release(PyObject* self, Py_buffer* view) {
 }
 
 Ref<Storage> copy_of_bytes(const void* data, std::size_t bytes) {
-  Ref<Storage> to = Storage::allocate(bytes);
+  Ref<Storage> to = host_empty(Dtype::uint8, DimList{static_cast<std::int64_t>(bytes)})->storage_ref();
   const WithoutGil released(static_cast<std::int64_t>(bytes));
-  if (bytes != 0) std::memcpy(to->data(), data, bytes);
+  if (bytes != 0) std::memcpy(host_address(*to), data, bytes);
   return to;
 }
 
@@ -105,7 +106,7 @@ PyObject* storage_reduce(PyObject* self, PyObject* protocol) {
 PyObject* storage_deepcopy(PyObject* self, PyObject*) {
   try {
     const Storage& s = storage_of(self);
-    return object_of(copy_of_bytes(s.data(), s.bytes())).leak();
+    return object_of(copy_of_bytes(host_address(s), s.bytes())).leak();
   } catch (...) {
     return raise_current();
   }
@@ -149,8 +150,7 @@ TensorRef dense_copy(const TensorImpl& t) {
       step *= t.shape()[axes[i]];
     }
   }
-  TensorRef to = TensorImpl::make(t.dtype(), t.device(), t.shape(), strides,
-                                  Storage::allocate(static_cast<std::size_t>(t.nbytes())));
+  TensorRef to = for_device(context(), t.device()).allocate(t.dtype(), t.shape(), strides);
   copy_into(t, *to);
   return to;
 }

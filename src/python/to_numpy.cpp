@@ -2,6 +2,7 @@
 #include <array>
 #include <bit>
 
+#include "compute/backend.h"
 #include "python/foreign.h"
 #include "python/interop.h"
 #include "record/autograd_meta.h"
@@ -47,7 +48,7 @@ int memory_get_buffer(PyObject* self, Py_buffer* view, int flags) {
   const Loan& loan = *reinterpret_cast<MemoryObject*>(self)->loan;
   const TensorImpl& t = loan.tensor();
   const Span span = span_of(t);
-  std::byte* first = t.numel() == 0 ? &no_bytes : t.data() + span.low;
+  std::byte* first = t.numel() == 0 ? &no_bytes : host_address(t) + span.low;
   return PyBuffer_FillInfo(view, self, first, span.high - span.low, loan.writable() ? 0 : 1, flags);
 }
 
@@ -152,7 +153,7 @@ void fill_view(PyObject* self, Py_buffer* view, int flags) {
   }
   const int n = t->ndim();
   const std::int64_t size = static_cast<std::int64_t>(itemsize(t->dtype()));
-  view->buf = t->numel() == 0 ? &no_bytes : t->data();
+  view->buf = t->numel() == 0 ? &no_bytes : host_address(*t);
   view->len = t->nbytes();
   view->itemsize = size;
   view->readonly = read_only ? 1 : 0;
@@ -233,7 +234,7 @@ PyObject* array_interface(TensorImpl* t) {
   const std::string type = std::string{order, kind} + std::to_string(size);
   const Owned shape = tuple_of(t->shape(), 1);
   const Owned strides = t->contiguous() ? Owned::borrow(Py_None) : tuple_of(t->strides(), size);
-  const void* data = t->numel() == 0 ? &no_bytes : t->data();
+  const void* data = t->numel() == 0 ? &no_bytes : host_address(*t);
   // Nobody says when the address is out of use, so what comes back counts writes with it, and that is all.
   t->storage()->lend(false);
   return check(Py_BuildValue("{s:s,s:O,s:(NO),s:O,s:i}", "typestr", type.c_str(), "shape", shape.get(), "data",
@@ -244,7 +245,7 @@ PyObject* array_interface(TensorImpl* t) {
 PyObject* to_bytes(TensorImpl* t) {
   need_host(*t, "tobytes");
   const TensorRef dense = t->contiguous() ? TensorRef::share(t) : copy_of(*t, t->dtype());
-  return check(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(dense->data()), dense->nbytes()));
+  return check(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(host_address(*dense)), dense->nbytes()));
 }
 
 PyObject* array_protocol(TensorImpl* t, PyObject* dtype, PyObject* copy) {

@@ -1,4 +1,5 @@
 /// Tensors as Python numbers and nested lists.
+#include "compute/backend.h"
 #include "python/foreign.h"
 #include "python/interop.h"
 #include "tensor/float_formats.h"
@@ -89,7 +90,7 @@ const std::byte* only_element(const TensorImpl& t, const char* python_type) {
                     {{"shape", to_vector(t.shape())}});
   }
   need_host(t, python_type);
-  return t.data();
+  return host_address(t);
 }
 
 [[noreturn]] void throw_complex(const TensorImpl& t, const char* python_type) {
@@ -101,7 +102,7 @@ const std::byte* only_element(const TensorImpl& t, const char* python_type) {
 
 PyObject* tolist(TensorImpl* t) {
   need_host(*t, "tolist");
-  return list_of(*t, 0, t->data()).leak();
+  return list_of(*t, 0, host_address(*t)).leak();
 }
 
 PyObject* item(TensorImpl* t) {
@@ -111,7 +112,7 @@ PyObject* item(TensorImpl* t) {
                      {{"shape", to_vector(t->shape())}});
   }
   need_host(*t, "item");
-  return check(element(t->dtype(), t->data()));
+  return check(element(t->dtype(), host_address(*t)));
 }
 
 bool to_bool(TensorImpl* t) {

@@ -36,7 +36,7 @@ class Storage {
   }
   std::uint32_t users() const noexcept { return refs_.load(std::memory_order_relaxed); }
 
-  std::byte* data() const noexcept { return data_; }
+  std::byte* address() const noexcept { return data_; }
   std::size_t bytes() const noexcept { return bytes_; }
   bool read_only() const noexcept { return read_only_; }
   bool hit() const noexcept { return hit_; }

@@ -34,8 +34,8 @@ Ref<TensorImpl> TensorImpl::make(Dtype dtype, Device device, Dims shape, Dims st
   t->numel_ = none ? 0 : step;
   t->contiguous_ = row;
   t->offset_ = offset;
-  t->data_ = storage && storage->data() != nullptr
-                 ? storage->data() + offset * static_cast<std::int64_t>(itemsize(dtype))
+  t->data_ = storage && storage->address() != nullptr
+                 ? storage->address() + offset * static_cast<std::int64_t>(itemsize(dtype))
                  : nullptr;
   t->storage_ = std::move(storage);
   return Ref<TensorImpl>::adopt(t);
@@ -52,17 +52,12 @@ Ref<TensorImpl> TensorImpl::make_like(const TensorImpl& dense, Dtype dtype, Ref<
   t->contiguous_ = dense.contiguous_;
   t->numel_ = dense.numel_;
   t->offset_ = 0;
-  t->data_ = storage->data();
+  t->data_ = storage->address();
   t->storage_ = std::move(storage);
   t->dims_ = t->inline_dims_;
   // All of it: a copy of fixed size needs no call.
   std::memcpy(t->inline_dims_, dense.inline_dims_, sizeof t->inline_dims_);
   return Ref<TensorImpl>::adopt(t);
-}
-
-Ref<TensorImpl> TensorImpl::empty(Dtype dtype, Dims shape) {
-  const std::int64_t n = checked_numel(shape, itemsize(dtype));
-  return make(dtype, {}, shape, row_major(shape), Storage::allocate(n * itemsize(dtype)));
 }
 
 void TensorImpl::destroy() noexcept {

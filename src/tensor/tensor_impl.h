@@ -44,8 +44,6 @@ class TensorImpl {
                               std::int64_t offset = 0);
   /// A tensor with the shape and strides of a dense one, over fresh `storage`.
   static Ref<TensorImpl> make_like(const TensorImpl& dense, Dtype dtype, Ref<Storage> storage);
-  /// A row-major tensor on the CPU, with memory from the pool.
-  static Ref<TensorImpl> empty(Dtype dtype, Dims shape);
 
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
@@ -73,8 +71,8 @@ class TensorImpl {
   bool is_form() const noexcept { return !storage_; }
   Storage* storage() const noexcept { return storage_.get(); }
   const Ref<Storage>& storage_ref() const noexcept { return storage_; }
-  /// Address of the element at index 0, for the CPU and the borders; null on meta and of a form.
-  std::byte* data() const noexcept { return data_; }
+  /// Address of the element at index 0, for the backend that made it; null on meta and of a form.
+  std::byte* address() const noexcept { return data_; }
 
   AutogradMeta* autograd = nullptr;  ///< null unless it requires a gradient or a hook hangs on it
   bool requires_grad = false;        ///< kept in step with `autograd` by record/

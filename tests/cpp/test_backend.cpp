@@ -76,7 +76,7 @@ TEST(Backend, CopiesFillsAndAllocatesWithoutARecord) {
   const TensorRef copy = b.empty(Dtype::float32, DimList{2, 3});
   b.copy(*t, *copy);
   b.synchronise();
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(reinterpret_cast<const float*>(copy->data())[i], 1.5f);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(reinterpret_cast<const float*>(copy->address())[i], 1.5f);
   EXPECT_EQ(copy->autograd, nullptr);
 }
 
@@ -116,7 +116,7 @@ TEST(Meta, OpsGiveTheFormsThatTheGuardForesees) {
   const Tensor y = matmul(tanh(x), permute_dims(x, {1, 0}));
   EXPECT_EQ(y.device().kind, DeviceKind::meta);
   EXPECT_EQ(to_vector(y.shape()), (Shape{4, 4}));
-  EXPECT_EQ(y.impl()->data(), nullptr);
+  EXPECT_EQ(y.impl()->address(), nullptr);
   EXPECT_FALSE(y.impl()->is_form());
   const auto [q, r] = divmod(x, x);
   EXPECT_EQ(to_vector(r.shape()), to_vector(q.shape()));

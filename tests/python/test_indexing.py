@@ -214,6 +214,8 @@ BAD_KEYS = {
     "far beyond": (lambda x: x[2**70], str(2**70)),
     "array beyond": (lambda x: x[[0, 7]], "index 7 is out of range for axis 0 of size 3"),
     "second axis": (lambda x: x[:, [0, -5]], "index -5 is out of range for axis 1 of size 4"),
+    "behind an integer": (lambda x: x[0, [9]], "index 9 is out of range for axis 1 of size 4"),
+    "two arrays": (lambda x: x[[0, 1], [0, -5]], "index -5 is out of range for axis 1 of size 4"),
     "unsigned": (lambda x: x[np.array([2**64 - 1], np.uint64)], str(2**64 - 1)),
     "floats": (lambda x: x[[0.5]], "write i.astype(hl.int64)"),
     "too many": (lambda x: x[0, 0, 0], "too many indices: 3 for 2 axes"),

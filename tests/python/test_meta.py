@@ -108,6 +108,14 @@ def test_derivatives_of_programs():
     assert value.shape == () and gradient.device == "meta"
 
 
+def test_index_arrays_have_shapes_there_and_masks_do_not():
+    x = hl.ones((4, 5), device="meta")
+    i = hl.asarray([0, 2, 1]).to_device("meta")
+    assert x[i].shape == (3, 5) and x[:, i, None].shape == (4, 3, 1) and x[i, i].shape == (3,)
+    with pytest.raises(hl.Unsupported, match="index"):
+        x[hl.ones(4, dtype=hl.bool, device="meta")]
+
+
 def test_creation():
     for make in (
         lambda **d: hl.zeros((2, 3), **d),

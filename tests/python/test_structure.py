@@ -146,6 +146,51 @@ def test_only_compute_names_an_instruction_set_or_a_vendors_api():
     assert found == VENDORS_ELSEWHERE
 
 
+# ---- who asks where memory lies -------------------------------------------------------------------------------------
+
+# The one function by which others learn an address, after the device has done what was asked of it.
+BORDER = "src/compute/backend.h"
+# Who may call it: each gives elements to, or takes them from, what is no tensor.
+BORDERS = {
+    "src/tensor_api.cpp": "Tensor::data, item and from_values of the C++ interface",
+    "src/python/arrow.cpp": "Arrow",
+    "src/python/dlpack.cpp": "DLPack",
+    "src/python/foreign.cpp": "copies of foreign memory that cannot be shared",
+    "src/python/format.cpp": "texts",
+    "src/python/from_python.cpp": "Python's numbers and lists",
+    "src/python/members.cpp": "data_ptr",
+    "src/python/pickle.cpp": "pickles",
+    "src/python/to_numpy.cpp": "NumPy and buffers",
+    "src/python/to_python.cpp": "Python's numbers and lists",
+}
+
+
+def files_that_say(pattern):
+    found = re.compile(pattern)
+    return {n for n in sources("src", "include") if found.search(without_comments((ROOT / n).read_text()))}
+
+
+def test_only_the_backend_of_a_tensor_and_the_borders_ask_for_its_address():
+    asked = {
+        n for n in files_that_say(r"(?:\.|->)address\(\)") if not n.startswith(("src/compute/cpu/", "src/tensor/"))
+    }
+    assert asked == {BORDER}
+    assert files_that_say(r"\bhost_address\(") == {BORDER, *BORDERS}
+
+
+def test_memory_is_made_by_backends():
+    made = files_that_say(r"Storage::(?:allocate|without_memory)\(")
+    assert made == {
+        f"src/{n}"
+        for n in (
+            "compute/cpu/backend.cpp",
+            "compute/cpu/operands.cpp",
+            "compute/meta/backend.cpp",
+            "tensor/storage.cpp",
+        )
+    }
+
+
 # ---- what a touched formula compiles -------------------------------------------------------------------------------
 
 FAMILIES = re.findall(r"^  (ELEMENTWISE|OTHER)\((\w+), (\w+)\)", (SRC / "ops/families.h").read_text(), re.M)

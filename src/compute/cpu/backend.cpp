@@ -26,9 +26,9 @@ void fill(TensorImpl& to, const std::byte* value) {
   const std::size_t size = itemsize(to.dtype()), bytes = static_cast<std::size_t>(to.nbytes());
   if (to.contiguous() && bytes <= 1024) {
     if (bytes == 0) return;
-    std::memcpy(to.data(), value, size);
+    std::memcpy(to.address(), value, size);
     for (std::size_t done = size; done < bytes; done *= 2) {
-      std::memcpy(to.data() + done, to.data(), std::min(done, bytes - done));
+      std::memcpy(to.address() + done, to.address(), std::min(done, bytes - done));
     }
     return;
   }
@@ -41,10 +41,10 @@ void fill(TensorImpl& to, const std::byte* value) {
 
 bool copy_few(const TensorImpl& from, TensorImpl& to) {
   if (!from.contiguous() || !to.contiguous() || !same_shape(from, to)) return false;
-  const std::byte *a = from.data(), *b = to.data();
+  const std::byte *a = from.address(), *b = to.address();
   const bool small = from.nbytes() <= small_bytes && to.nbytes() <= small_bytes;
   if (!small || (a < b + to.nbytes() && b < a + from.nbytes())) return false;
-  cast(kernels().cast, from.dtype(), a, to.dtype(), to.data(), static_cast<std::size_t>(to.numel()));
+  cast(kernels().cast, from.dtype(), a, to.dtype(), to.address(), static_cast<std::size_t>(to.numel()));
   return true;
 }
 

@@ -27,7 +27,7 @@ template <class T, class F>
 void fill_with(TensorImpl& out, Dtype wide_dtype, F f) {
   const bool direct = out.dtype() == wide_dtype;
   const TensorRef wide = direct ? TensorRef::share(&out) : backend().empty(wide_dtype, out.shape());
-  T* p = reinterpret_cast<T*>(wide->data());
+  T* p = reinterpret_cast<T*>(wide->address());
   for (std::int64_t i = 0; i < out.numel(); ++i) p[i] = f(i);
   if (!direct) copy_elements(*wide, out);
 }

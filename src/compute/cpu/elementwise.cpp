@@ -68,7 +68,7 @@ void write_out(const TensorImpl& t, Dims shape, std::byte* to) {
   };
   std::array<std::int64_t, max_rank> at;
   std::fill_n(at.begin(), last + 1, 0);
-  const std::byte* from = t.data();
+  const std::byte* from = t.address();
   for (;;) {
     copy_row(from);
     int d = last - 1;
@@ -108,8 +108,8 @@ LoopReport call_report(const Call& c, const Outputs& o, std::size_t piece) {
     for (std::size_t k = 0; k < i; ++k) {
       if (c.in[k].tensor == nullptr) continue;
       const TensorImpl &x = *c.in[i].tensor, &y = *c.in[k].tensor;
-      again |= x.data() == y.data();
-      if (x.data() != y.data() && share_memory(x, y)) bytes.reset();
+      again |= x.address() == y.address();
+      if (x.address() != y.address() && share_memory(x, y)) bytes.reset();
     }
     if (bytes && !again) *bytes += c.in[i].tensor->nbytes();
   }
@@ -153,11 +153,11 @@ bool quick(R rec, const Validated& v, Outputs& o) {
   const void* in[max_arity];
   for (std::size_t i = 0; i < n; ++i) {
     if (c.in[i].tensor == nullptr) return false;
-    in[i] = c.in[i].tensor->data();
+    in[i] = c.in[i].tensor->address();
   }
   o.add(output(v));
   if constexpr (R::on) describe_output(rec.r, *o[0], false);
-  void* out = o[0]->data();
+  void* out = o[0]->address();
   call_kernel(rec, v, o, fn, in, &out, static_cast<std::size_t>(like->numel()));
   return true;
 }
@@ -188,7 +188,7 @@ bool small(R rec, const Validated& v, const Outputs& o) {
   const void* in[max_arity];
   alignas(64) std::byte written[max_arity][few_bytes];
   void* out[most_outputs];
-  for (int k = 0; k < c.op.outputs; ++k) out[k] = o[k]->data();
+  for (int k = 0; k < c.op.outputs; ++k) out[k] = o[k]->address();
   std::size_t piece = static_cast<std::size_t>(o[0]->numel());
   for (std::size_t i = 0; i < c.in.size(); ++i) {
     if (c.in[i].tensor == nullptr) {
@@ -204,9 +204,9 @@ bool small(R rec, const Validated& v, const Outputs& o) {
       in[i] = written[i];
       continue;
     }
-    in[i] = t.data();
+    in[i] = t.address();
     // In place, an operand that overlaps the target elsewhere than at its own place must be copied first.
-    const std::byte *x = t.data(), *z = o[0]->data();
+    const std::byte *x = t.address(), *z = o[0]->address();
     if (!same_place(t, *o[0]) && x < z + o[0]->nbytes() && z < x + t.nbytes()) return false;
   }
   call_kernel(rec, v, o, fn, in, out, piece);
@@ -230,7 +230,7 @@ bool general(R rec, const Validated& v, TensorImpl* target, const Outputs& o) {
     }
     const TensorImpl* t = x.tensor;
     if (target != nullptr && share_memory(*t, *target) && !same_place(*t, *target)) {
-      copies[i] = TensorImpl::empty(t->dtype(), t->shape());
+      copies[i] = backend().empty(t->dtype(), t->shape());
       backend().copy(*t, *copies[i]);
       t = copies[i].get();
     }
@@ -266,9 +266,9 @@ void check_exponents(const Call& c) {
   if (y.tensor == nullptr) {
     least = y.scalar.integer;
   } else if (y.tensor->numel() > 0) {
-    TensorRef wide = TensorImpl::empty(Dtype::int64, y.tensor->shape());
+    TensorRef wide = backend().empty(Dtype::int64, y.tensor->shape());
     backend().copy(*y.tensor, *wide);
-    const auto* p = reinterpret_cast<const std::int64_t*>(wide->data());
+    const auto* p = reinterpret_cast<const std::int64_t*>(wide->address());
     least = *std::min_element(p, p + wide->numel());
   }
   if (least < 0) {
@@ -312,7 +312,7 @@ Tensor gradient(const GradientRequest& q) {
       in[i] = operand(*q.leaves[i].impl(), shape, strides[i]);
     }
   }
-  TensorRef out = TensorImpl::empty(q.dtype, shape);
+  TensorRef out = backend().empty(q.dtype, shape);
   ByteStrides out_strides;
   const LoopOperand to = operand(*out, shape, out_strides);
   // After them, what tells numbers from nothings.

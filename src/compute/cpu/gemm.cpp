@@ -134,10 +134,10 @@ Batch batch_of(const TensorImpl& t, bool left) {
   const int n = t.ndim();
   Batch b;
   if (n == 1) {
-    b.matrix = left ? Matrix{t.data(), 1, shape[0], 0, strides[0]} : Matrix{t.data(), shape[0], 1, strides[0], 0};
+    b.matrix = left ? Matrix{t.address(), 1, shape[0], 0, strides[0]} : Matrix{t.address(), shape[0], 1, strides[0], 0};
     return b;
   }
-  b.matrix = {t.data(), shape[n - 2], shape[n - 1], strides[n - 2], strides[n - 1]};
+  b.matrix = {t.address(), shape[n - 2], shape[n - 1], strides[n - 2], strides[n - 1]};
   b.shape = DimList(shape.first(n - 2));
   b.strides = DimList(Dims(strides).first(n - 2));
   return b;
@@ -218,7 +218,7 @@ void multiply(Dtype dtype, const Matrix& a, const Matrix& b, std::byte* out) {
 }
 
 TensorRef dense(const TensorImpl& t, Dtype dtype) {
-  TensorRef r = TensorImpl::empty(dtype, t.shape());
+  TensorRef r = backend().empty(dtype, t.shape());
   backend().copy(t, *r);
   return r;
 }
@@ -257,7 +257,7 @@ void matmul(const TensorImpl& a, const TensorImpl& b, TensorImpl& out, GemmRepor
   const bool half = a.dtype() == Dtype::float16 || a.dtype() == Dtype::bfloat16;
   const Dtype dtype = half ? Dtype::float32 : a.dtype();
   const TensorRef x = readable(a, dtype, true), y = readable(b, dtype, false);
-  const TensorRef z = half ? TensorImpl::empty(dtype, out.shape()) : TensorRef::share(&out);
+  const TensorRef z = half ? backend().empty(dtype, out.shape()) : TensorRef::share(&out);
   Batch left = batch_of(*x, true), right = batch_of(*y, false);
   if (z->numel() == 0) return;
   const std::int64_t size = static_cast<std::int64_t>(itemsize(dtype)), block = left.matrix.rows * right.matrix.cols;
@@ -265,7 +265,7 @@ void matmul(const TensorImpl& a, const TensorImpl& b, TensorImpl& out, GemmRepor
   threads_detail::last_threads = 1;  // until a region, or the library, is given more
   if (kind(dtype) != Kind::integer) check_sizes(left.matrix, right.matrix);
   if (left.matrix.cols == 0) {
-    std::memset(z->data(), 0, static_cast<std::size_t>(z->nbytes()));
+    std::memset(z->address(), 0, static_cast<std::size_t>(z->nbytes()));
   } else {
     const bool large = static_cast<double>(z->numel()) * static_cast<double>(left.matrix.cols) > 64 * 64 * 64;
     const Blas* library = kind(dtype) != Kind::integer ? &blas() : nullptr;
@@ -291,7 +291,7 @@ void matmul(const TensorImpl& a, const TensorImpl& b, TensorImpl& out, GemmRepor
         Matrix m = left.matrix, n = right.matrix;
         m.data += offset(left, i);
         n.data += offset(right, i);
-        multiply(dtype, m, n, z->data() + i * block * size);
+        multiply(dtype, m, n, z->address() + i * block * size);
       }
     };
     if (large) {

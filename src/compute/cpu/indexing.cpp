@@ -1,41 +1,50 @@
 /// Along an axis, a tensor is `outer` pieces of `size` rows of `inner` contiguous elements.
 #include "compute/cpu/indexing.h"
 
+#include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "compute/blocking.h"
 #include "compute/cpu/backend.h"
+#include "compute/cpu/cast.h"
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/threads.h"
-#include "hyalite/error.h"
+#include "ops/indexing.h"
 #include "ops/movement.h"
+#include "tensor/small_vector.h"
 
 namespace hyalite::cpu {
 namespace {
 
 TensorRef dense(const TensorImpl& t, Dtype dtype) {
   if (t.contiguous() && t.dtype() == dtype) return TensorRef::share(const_cast<TensorImpl*>(&t));
-  TensorRef r = TensorImpl::empty(dtype, t.shape());
+  TensorRef r = backend().empty(dtype, t.shape());
   backend().copy(t, *r);
   return r;
 }
 
-/// Indices as int64 in [0, size). Throws for the first that is out of range.
-std::vector<std::int64_t> checked_indices(const TensorImpl& indices, std::int64_t axis, std::int64_t size,
-                                          const char* op) {
-  const TensorRef wide = dense(indices, Dtype::int64);
-  const auto* p = reinterpret_cast<const std::int64_t*>(wide->data());
-  std::vector<std::int64_t> r(p, p + indices.numel());
+/// Indices along an axis, as int64 in [0, size).
+using Places = SmallVector<std::int64_t, 64>;
+
+/// Reads the indices once, so that no other thread can change what was checked. Throws for the first that is out of
+/// range.
+void read_places(const TensorImpl& indices, std::int64_t axis, std::int64_t size, std::int64_t* to) {
+  const auto n = static_cast<std::size_t>(indices.numel());
+  const TensorRef source = dense(indices, indices.dtype());
+  cast(kernels().cast, indices.dtype(), source->address(), Dtype::int64, to, n);
   const bool is_unsigned = is_unsigned_integer(indices.dtype());
-  for (std::int64_t& i : r) {
-    const std::int64_t given = i;
-    if (i < 0 && !is_unsigned) i += size;
-    if (i >= 0 && i < size) continue;
-    throw IndexError(std::string(op) + "(): index " + std::to_string(given) + " is out of range for axis " +
-                         std::to_string(axis) + " of size " + std::to_string(size),
-                     {{"index", given}, {"axis", axis}, {"size", size}});
+  for (std::size_t k = 0; k < n; ++k) {
+    const std::int64_t given = to[k];
+    if (given < 0 && !is_unsigned) to[k] += size;
+    if (to[k] >= 0 && to[k] < size) continue;
+    const auto as_unsigned = static_cast<std::uint64_t>(given);
+    throw index_error(is_unsigned ? std::to_string(as_unsigned) : std::to_string(given), given, axis, size);
   }
+}
+
+Places places(const TensorImpl& indices, std::int64_t axis, std::int64_t size) {
+  Places r(static_cast<std::size_t>(indices.numel()));
+  read_places(indices, axis, size, r.data());
   return r;
 }
 
@@ -54,7 +63,7 @@ Pieces pieces(Dims shape, int axis, int span = 1) {
 void take(const TensorImpl& x, const TensorImpl& indices, std::int64_t axis_given, TensorImpl& out) {
   const int axis = normalize_axis(axis_given, x.ndim(), "take");
   const std::int64_t size = x.shape()[axis];
-  const std::vector<std::int64_t> at = checked_indices(indices, axis, size, "take");
+  const Places at = places(indices, axis, size);
   if (out.numel() == 0) return;
   const Pieces p = pieces(x.shape(), axis);
   // A strided source of few rows is cheaper read row by row, but rows must be contiguous.
@@ -64,7 +73,8 @@ void take(const TensorImpl& x, const TensorImpl& indices, std::int64_t axis_give
   auto rows = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t k = begin; k < end; ++k) {
       const std::int64_t o = k / count, i = at[static_cast<std::size_t>(k % count)];
-      std::memcpy(out.data() + k * bytes, source->data() + (o * size + i) * bytes, static_cast<std::size_t>(bytes));
+      std::memcpy(out.address() + k * bytes, source->address() + (o * size + i) * bytes,
+                  static_cast<std::size_t>(bytes));
     }
   };
   if (out.nbytes() > (256 << 10)) {
@@ -78,12 +88,12 @@ void take(const TensorImpl& x, const TensorImpl& indices, std::int64_t axis_give
 void scatter_add(const TensorImpl& x, const TensorImpl& indices, std::int64_t axis_given, TensorImpl& out) {
   const int axis = static_cast<int>(axis_given);
   const std::int64_t size = out.shape()[axis];
-  const std::vector<std::int64_t> at = checked_indices(indices, axis, size, "scatter_add");
+  const Places at = places(indices, axis, size);
   // float16 and bfloat16 accumulate in float32 and round once.
   const bool half = out.dtype() == Dtype::float16 || out.dtype() == Dtype::bfloat16;
   const Dtype dtype = half ? Dtype::float32 : out.dtype();
   const TensorRef source = dense(x, dtype);
-  const TensorRef sum = half ? TensorImpl::empty(dtype, out.shape()) : TensorRef::share(&out);
+  const TensorRef sum = half ? backend().empty(dtype, out.shape()) : TensorRef::share(&out);
   if (sum->numel() == 0) return;
   alignas(16) std::byte nothing[16] = {};
   encode_scalar(Scalar(std::complex<double>(-0.0, -0.0)), dtype, nothing);
@@ -94,13 +104,45 @@ void scatter_add(const TensorImpl& x, const TensorImpl& indices, std::int64_t ax
   const auto count = static_cast<std::int64_t>(at.size());
   for (std::int64_t o = 0; o < p.outer && bytes > 0; ++o) {
     for (std::int64_t k = 0; k < count; ++k) {
-      std::byte* to = sum->data() + (o * size + at[static_cast<std::size_t>(k)]) * bytes;
-      const void* in[] = {to, source->data() + (o * count + k) * bytes};
+      std::byte* to = sum->address() + (o * size + at[static_cast<std::size_t>(k)]) * bytes;
+      const void* in[] = {to, source->address() + (o * count + k) * bytes};
       void* result[] = {to};
       add(in, result, static_cast<std::size_t>(p.inner), nullptr, false);
     }
   }
   if (half) backend().copy(*sum, out);
+}
+
+void positions(const Call& c, TensorImpl& out) {
+  const auto& a = c.attributes<PositionsBackward::Attr>();
+  read_places(c.x(0), a.axis, a.size, reinterpret_cast<std::int64_t*>(out.address()));
+}
+
+void true_positions(const Call& c, TensorImpl& out) {
+  const TensorRef mask = dense(c.x(0), Dtype::boolean);
+  const auto* p = reinterpret_cast<const std::uint8_t*>(mask->address());
+  auto* to = reinterpret_cast<std::int64_t*>(out.address());
+  // Another thread may have written the mask since it was counted.
+  std::int64_t i = 0, found = 0;
+  for (; i < mask->numel() && found < out.numel(); ++i) {
+    if (p[i] != 0) to[found++] = i;
+  }
+  std::fill(to + found, to + out.numel(), std::int64_t{0});
+}
+
+void last_writers(const Call& c, const Outputs& o) {
+  const TensorRef places = dense(c.x(0), Dtype::int64);
+  const auto* at = reinterpret_cast<const std::int64_t*>(places->address());
+  const std::int64_t size = o[0]->numel();
+  auto* written = reinterpret_cast<std::uint8_t*>(o[0]->address());
+  auto* source = reinterpret_cast<std::int64_t*>(o[1]->address());
+  std::fill_n(written, size, std::uint8_t{0});
+  std::fill_n(source, size, std::int64_t{0});
+  for (std::int64_t i = 0; i < places->numel(); ++i) {
+    if (at[i] < 0 || at[i] >= size) throw index_error(std::to_string(at[i]), at[i], 0, size);
+    written[at[i]] = 1;
+    source[at[i]] = i;
+  }
 }
 
 void concat(const Call& call, TensorImpl& out) {

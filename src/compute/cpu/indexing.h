@@ -9,6 +9,9 @@ namespace hyalite::cpu {
 void take(const TensorImpl& x, const TensorImpl& indices, std::int64_t axis, TensorImpl& out);
 /// Fills out with zeros, then adds x at the indices in their order.
 void scatter_add(const TensorImpl& x, const TensorImpl& indices, std::int64_t axis, TensorImpl& out);
+void positions(const Call& c, TensorImpl& out);
+void true_positions(const Call& c, TensorImpl& out);
+void last_writers(const Call& c, const Outputs& o);
 void concat(const Call& call, TensorImpl& out);
 
 }  // namespace hyalite::cpu

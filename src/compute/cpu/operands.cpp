@@ -16,12 +16,12 @@ void byte_strides(const TensorImpl& t, Dims shape, ByteStrides& to) {
 
 LoopOperand stored(const TensorImpl& t, Dims shape, ByteStrides& strides) {
   byte_strides(t, shape, strides);
-  return {t.data(), strides.data(), t.dtype(), t.dtype()};
+  return {t.address(), strides.data(), t.dtype(), t.dtype()};
 }
 
 LoopOperand operand(const TensorImpl& t, Dims shape, ByteStrides& strides) {
   byte_strides(t, shape, strides);
-  return {t.data(), strides.data(), t.dtype(), computed(t.dtype())};
+  return {t.address(), strides.data(), t.dtype(), computed(t.dtype())};
 }
 
 TensorRef output(const Validated& v, int k) {
@@ -49,7 +49,7 @@ std::pair<const std::byte*, const std::byte*> extent(const TensorImpl& t) {
     const std::int64_t reach = (t.shape()[i] - 1) * t.strides()[i] * size;
     (reach < 0 ? low : high) += reach;
   }
-  return {t.data() + low, t.data() + high};
+  return {t.address() + low, t.address() + high};
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ bool share_memory(const TensorImpl& a, const TensorImpl& b) {
 }
 
 bool same_place(const TensorImpl& a, const TensorImpl& b) {
-  return a.data() == b.data() && itemsize(a.dtype()) == itemsize(b.dtype()) && same_dims(a.shape(), b.shape()) &&
+  return a.address() == b.address() && itemsize(a.dtype()) == itemsize(b.dtype()) && same_dims(a.shape(), b.shape()) &&
          same_dims(a.strides(), b.strides());
 }
 

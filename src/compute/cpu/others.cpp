@@ -113,8 +113,8 @@ template <class V, class T>
 void all_rows(const TensorImpl& x, const TensorImpl& directions, TensorImpl& out) {
   const std::int64_t count = directions.shape()[0], n = x.shape()[1], all = x.shape()[0];
   const auto part = [&](std::int64_t from, std::int64_t to) {
-    rows<V>(reinterpret_cast<const T*>(x.data()), reinterpret_cast<const T*>(directions.data()),
-            reinterpret_cast<T*>(out.data()), from, to, all, n, count);
+    rows<V>(reinterpret_cast<const T*>(x.address()), reinterpret_cast<const T*>(directions.address()),
+            reinterpret_cast<T*>(out.address()), from, to, all, n, count);
   };
   if (x.numel() > (1 << 14)) {
     const Blocking released;
@@ -126,7 +126,7 @@ void all_rows(const TensorImpl& x, const TensorImpl& directions, TensorImpl& out
 
 TensorRef dense(const TensorImpl& t) {
   if (t.contiguous()) return TensorRef::share(const_cast<TensorImpl*>(&t));
-  TensorRef r = TensorImpl::empty(t.dtype(), t.shape());
+  TensorRef r = backend().empty(t.dtype(), t.shape());
   backend().copy(t, *r);
   return r;
 }

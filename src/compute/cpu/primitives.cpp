@@ -15,7 +15,7 @@
 #include "compute/cpu/operands.h"
 #include "compute/cpu/others.h"
 #include "compute/cpu/threads.h"
-#include "ops/linear.h"
+#include "ops/indexing.h"
 #include "ops/movement.h"
 #include "ops/reduce.h"
 
@@ -101,8 +101,8 @@ void reduce_all(const ReduceArgs& args, std::int64_t bytes) {
   std::int64_t n = 1;
   for (int i = 0; i < x.ndim(); ++i) n *= (mask >> i & 1) != 0 ? x.shape()[i] : 1;
   const auto reduced = [&](ReduceOp op, Dtype dtype) {
-    TensorRef r = TensorImpl::empty(dtype, out.shape());
-    reduce_all({op, x.dtype(), dtype, x.data(), r->data(), x.ndim(), x.shape().data(), strides.data(), mask},
+    TensorRef r = backend().empty(dtype, out.shape());
+    reduce_all({op, x.dtype(), dtype, x.address(), r->address(), x.ndim(), x.shape().data(), strides.data(), mask},
                x.nbytes());
     return r;
   };
@@ -111,16 +111,16 @@ void reduce_all(const ReduceArgs& args, std::int64_t bytes) {
   // 64 bits hold the sum modulo 2^64; a sum in float64 tells how often 2^64 went in.
   const bool may_wrap = itemsize(x.dtype()) == 8 || n >= std::int64_t{1} << 31;
   const TensorRef near = may_wrap ? reduced(ReduceOp::mean, Dtype::float64) : TensorRef();
-  const TensorRef quotient = TensorImpl::empty(Dtype::float64, out.shape());
+  const TensorRef quotient = backend().empty(Dtype::float64, out.shape());
   for (std::int64_t i = 0; i < out.numel(); ++i) {
-    const std::uint64_t low = reinterpret_cast<const std::uint64_t*>(wrapped->data())[i];
+    const std::uint64_t low = reinterpret_cast<const std::uint64_t*>(wrapped->address())[i];
     __int128 sum = is_unsigned ? static_cast<__int128>(low) : static_cast<std::int64_t>(low);
     if (may_wrap) {
-      const double about = reinterpret_cast<const double*>(near->data())[i] * static_cast<double>(n);
+      const double about = reinterpret_cast<const double*>(near->address())[i] * static_cast<double>(n);
       const double times = std::nearbyint((about - static_cast<double>(sum)) * 0x1p-64);
       sum += static_cast<__int128>(times) << 64;
     }
-    reinterpret_cast<double*>(quotient->data())[i] = exact_quotient(sum, n, out.dtype() != Dtype::float64);
+    reinterpret_cast<double*>(quotient->address())[i] = exact_quotient(sum, n, out.dtype() != Dtype::float64);
   }
   copy(*quotient, out);
   return true;
@@ -129,11 +129,11 @@ void reduce_all(const ReduceArgs& args, std::int64_t bytes) {
 void check_survival(const TensorImpl& x, Dtype to) {
   TensorRef dense = TensorRef::share(const_cast<TensorImpl*>(&x));
   if (!x.contiguous()) {
-    dense = TensorImpl::empty(x.dtype(), x.shape());
+    dense = backend().empty(x.dtype(), x.shape());
     copy(x, *dense);
   }
   const std::int64_t bad =
-      first_that_does_not_survive(kernels().cast, x.dtype(), dense->data(), to, static_cast<std::size_t>(x.numel()));
+      first_that_does_not_survive(kernels().cast, x.dtype(), dense->address(), to, static_cast<std::size_t>(x.numel()));
   if (bad < 0) return;
   std::string index;
   std::int64_t rest = bad;
@@ -142,7 +142,7 @@ void check_survival(const TensorImpl& x, Dtype to) {
     rest /= x.shape()[i];
   }
   double value[2] = {};  // a complex number has two
-  cast(kernels().cast, x.dtype(), dense->data() + bad * static_cast<std::int64_t>(itemsize(x.dtype())),
+  cast(kernels().cast, x.dtype(), dense->address() + bad * static_cast<std::int64_t>(itemsize(x.dtype())),
        is_complex(x.dtype()) ? Dtype::complex128 : Dtype::float64, value, 1);
   char text[40];
   std::snprintf(text, sizeof text, std::fabs(value[0]) < 1e20 && value[0] == std::trunc(value[0]) ? "%.0f" : "%.17g",
@@ -166,12 +166,13 @@ Outputs reduced(R rec, const Validated& v, ReduceOp op) {
     }
     TensorRef source = TensorRef::share(const_cast<TensorImpl*>(&x));
     if (!reduce_supports(op, x.dtype(), out.dtype())) {
-      source = TensorImpl::empty(out.dtype(), x.shape());
+      source = backend().empty(out.dtype(), x.shape());
       copy(x, *source);
       byte_strides(*source, x.shape(), strides);
     }
     const ReduceArgs args{
-        op, source->dtype(), out.dtype(), source->data(), out.data(), x.ndim(), x.shape().data(), strides.data(), mask};
+        op,  source->dtype(), out.dtype(), source->address(), out.address(), x.ndim(), x.shape().data(), strides.data(),
+        mask};
     reduce_all(args, x.nbytes());
   });
 }
@@ -186,7 +187,7 @@ Outputs converted(R rec, const Validated& v, TensorImpl* target) {
   TensorRef source = TensorRef::share(c.in[0].tensor);
   if (target != nullptr && share_memory(x, *target) && !same_place(x, *target)) {
     // As if the operand were copied first.
-    source = TensorImpl::empty(x.dtype(), x.shape());
+    source = backend().empty(x.dtype(), x.shape());
     copy(x, *source);
   }
   Outputs o = target != nullptr ? Outputs(TensorRef::share(target)) : outputs(v);
@@ -278,6 +279,9 @@ constexpr Entry entries[] = {
     {"others", run_plainly<others_of>},
     {"take", run_plainly<take_from>},
     {"scatter_add", run_plainly<scatter_add_to>},
+    {"positions", run_plainly<positions>},
+    {"true_positions", run_plainly<true_positions>},
+    {"last_writers", run_plainly<last_writers>},
     {"empty", run_plainly<leave_empty>},
     {"full", run_full},
     {"arange", run_plainly<fill_range>},
