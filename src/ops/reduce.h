@@ -22,6 +22,12 @@ inline std::uint64_t axes_mask(const std::optional<Ints>& axes, int ndim, std::s
   return mask;
 }
 
+/// The same of one axis.
+inline std::uint64_t axes_mask(const std::optional<std::int64_t>& axis, int ndim, std::string_view op) {
+  if (!axis) return axes_mask(std::optional<Ints>(), ndim, op);
+  return std::uint64_t{1} << normalize_axis(*axis, ndim, std::string(op).c_str());
+}
+
 inline DimList reduced_shape(Dims shape, std::uint64_t mask, bool keepdims) {
   DimList out;
   for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -32,6 +38,17 @@ inline DimList reduced_shape(Dims shape, std::uint64_t mask, bool keepdims) {
     }
   }
   return out;
+}
+
+/// Refuses a reduction of nothing to something, for ops that have no value for it.
+inline void need_elements(Dims shape, std::uint64_t mask, std::string_view op) {
+  bool nothing = false;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] != 0) continue;
+    if ((mask >> i & 1) == 0) return;  // there is no result either
+    nothing = true;
+  }
+  if (nothing) throw ValueError(std::string(op) + "(): an axis of size 0 has no " + std::string(op), {});
 }
 
 inline Dtype sum_dtype(Dtype t) {
@@ -180,7 +197,13 @@ struct OthersBackward : BinaryKernel<OthersBackward> {
                                    .params = "x, directions",
                                    .kind = OpKind::primitive,
                                    .internal = true};
-  static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
+  static OutputSpec infer(const Call& c) {
+    if (c.x(1).shape()[0] > 8) {
+      throw Unsupported(
+          "prod(): a derivative of an order above 9 takes 2 to that power of memory; write x1 * x2 * ...");
+    }
+    return {c.x(0).dtype(), DimList(c.x(0).shape())};
+  }
   static auto gradient(auto g, auto x, auto directions, auto) {
     // conj(others along conj(g)): the slope is conj(d others), as of any analytic function.
     const auto along = [=](auto rest) {
@@ -205,6 +228,11 @@ struct OthersBackward : BinaryKernel<OthersBackward> {
 /// Shared by max and min: equal extremes take equal parts of the gradient, and the others get nothing.
 template <class Op>
 struct ExtremeKernel : ReductionKernel<Op> {
+  static OutputSpec infer(const Call& c, const ReductionAttr& a) {
+    const TensorImpl& x = c.x(0);
+    reduction::need_elements(x.shape(), reduction::axes_mask(a.axis, x.ndim(), Op::schema.name), Op::schema.name);
+    return ReductionKernel<Op>::infer(c, a);
+  }
   static auto gradient(auto g, auto x, auto out, const auto& a) {
     return grads([=, &a] {
       const auto extreme = reduction::keep_axes(out, x, a.axis);
@@ -250,9 +278,8 @@ template <class Op>
 struct PlaceKernel : UnaryKernel<Op> {
   using Attr = PlaceAttr;
   static OutputSpec infer(const Call& c, const Attr& a) {
-    const int ndim = c.x(0).ndim();
-    const std::uint64_t mask = a.axis ? std::uint64_t{1} << normalize_axis(*a.axis, ndim, Op::schema.name.data())
-                                      : reduction::axes_mask({}, ndim, Op::schema.name);
+    const std::uint64_t mask = reduction::axes_mask(a.axis, c.x(0).ndim(), Op::schema.name);
+    reduction::need_elements(c.x(0).shape(), mask, Op::schema.name);
     return {Op::schema.result_dtype(c.x(0).dtype()), reduction::reduced_shape(c.x(0).shape(), mask, a.keepdims)};
   }
   static auto gradient(auto, auto, auto, const auto&) { return grads(none); }

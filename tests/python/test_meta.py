@@ -1,6 +1,7 @@
 """The meta device: every op gives there the shape, dtype and strides that it gives on the CPU, and never a value."""
 
 import functools
+import itertools
 import operator
 
 import numpy as np
@@ -106,6 +107,19 @@ def test_derivatives_of_programs():
     assert hl.hessian(lambda w: loss(w, x))(hl.ones((5, 3), device="meta")).shape == (5, 3, 5, 3)
     value, gradient = hl.value_and_grad(loss)(w, x)
     assert value.shape == () and gradient.device == "meta"
+
+
+@pytest.mark.parametrize("op", REDUCTIONS)
+def test_reductions_of_nothing_are_refused_alike(op):
+    """What only shapes decide, the guard says, before any device is asked."""
+    for shape, axis in itertools.product([(0,), (3, 0), (0, 3), (2, 0, 0)], [None, 0, -1]):
+        said = []
+        for x in (hl.ones(shape, dtype=hl.float32), hl.ones(shape, device="meta")):
+            try:
+                said.append(getattr(hl, op)(x, axis=axis).shape)
+            except ValueError as error:
+                said.append(str(error))
+        assert said[0] == said[1], (shape, axis)
 
 
 def test_index_arrays_have_shapes_there_and_masks_do_not():

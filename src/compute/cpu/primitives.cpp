@@ -82,8 +82,7 @@ std::uint64_t reduced_axes(const Call& c) {
   const auto mask = [&](const std::optional<Ints>& axes) { return reduction::axes_mask(axes, ndim, c.op.name()); };
   if (const auto* a = c.attrs->get_if<SumAttr>()) return mask(a->axis);
   if (const auto* a = c.attrs->get_if<ReductionAttr>()) return mask(a->axis);
-  const auto& axis = c.attributes<PlaceAttr>().axis;
-  return axis ? std::uint64_t{1} << normalize_axis(*axis, ndim, "") : mask({});
+  return reduction::axes_mask(c.attributes<PlaceAttr>().axis, ndim, c.op.name());
 }
 
 void reduce_all(const ReduceArgs& args, std::int64_t bytes) {

@@ -77,8 +77,8 @@ struct ReduceKernels {
 bool reduce_supports(ReduceOp op, Dtype dtype, Dtype result) noexcept;
 
 /// Computes one reduction with up to `num_threads()` threads; false when the user interrupted it (the output is then
-/// unfinished). `Unsupported` for a combination `reduce_supports` denies, `ValueError` for max, min, argmax and argmin
-/// of an empty sequence, both before the first write.
+/// unfinished). `Unsupported` for a combination `reduce_supports` denies, before the first write. max, min, argmax and
+/// argmin have something to reduce.
 bool reduce(const ReduceArgs& args, const ReduceKernels& kernels);
 
 }  // namespace hyalite
