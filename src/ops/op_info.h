@@ -14,6 +14,7 @@
 #include "ops/mark.h"
 #include "ops/op.h"
 #include "tensor/shape.h"
+#include "tensor/small_vector.h"
 #include "tensor/tensor_impl.h"
 
 namespace hyalite {
@@ -84,6 +85,24 @@ struct Call {
 };
 
 inline constexpr int most_operands = 3;  ///< of an op with a fixed number
+
+/// A call that owns what it names, to be computed at any time: its tensors are held, its attributes shared.
+class OpCall {
+ public:
+  explicit OpCall(const Call& c) : op_(&c.op), attrs_(AttrRef::share(c.attrs)) {
+    for (const Operand& o : c.in) {
+      operands_.push_back(o);
+      held_.push_back(TensorRef::share(o.tensor));
+    }
+  }
+  Call call() const { return {*op_, {operands_.data(), operands_.size()}, attrs_.get()}; }
+
+ private:
+  const OpInfo* op_;
+  SmallVector<Operand, most_operands> operands_;
+  SmallVector<TensorRef, most_operands> held_;
+  AttrRef attrs_;
+};
 
 /// What the gradient of one operand may look at (mark.h names the leaves), as tensors: those that the node saved, and
 /// stand-ins that have only a shape for those that no gradient reads.
