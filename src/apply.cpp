@@ -42,29 +42,22 @@ TensorRef make_view(const Call& c, const Validated& v) {
                     {{"op", std::string(op.name())}, {"device", device}});
 }
 
-template <class R>
-Outputs compute(R rec, Context& ctx, const Call& c, const Validated& v, TensorImpl* target) {
-  Recorder* r = nullptr;
-  if constexpr (R::on) {
-    r = &rec.r;
-    r->begin(Phase::compute, Who::op, Who::backend, StepKind::request);
-  }
+[[gnu::cold]] void report_view(Span& span, const Call& c, bool copied) {
+  span.end(Event::viewed, {{Fact::strides, c.x(0).strides()}, {Fact::copied, copied}});
+}
+
+[[gnu::always_inline]] inline Outputs compute(Recorder* rec, Context& ctx, const Call& c, const Validated& v,
+                                              TensorImpl* target) {
+  Span found(rec, Phase::compute, Who::op, Who::backend, StepKind::request);
   Backend& backend = for_device(ctx, v.device());
-  if constexpr (R::on) {
-    r->stop();
-    const std::string name(backend.name);
-    r->end("for_device(" + name + ")", {{"backends", backend_names()}}, "the operands live on " + name);
+  if (found.over()) {
+    found.end(Event::backend_found, {{Fact::device, backend.name}, {Fact::backends, backend_names()}});
   }
   switch (c.op.schema.kind) {
     case OpKind::view: {
-      if constexpr (R::on) r->begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
+      Span span(rec, Phase::compute, Who::backend, Who::backend, StepKind::self);
       Outputs o(make_view(c, v));
-      if constexpr (R::on) {
-        const bool copied = r->copies_so_far() > 0;
-        r->end(copied ? "copy, then view" : "view", {{"strides", to_string(c.x(0).strides())}},
-               copied ? "strides that allow no such view: the elements are copied in row-major order first"
-                      : "only shape and strides change");
-      }
+      if (span.over()) report_view(span, c, rec->copies_so_far() > 0);
       return o;
     }
     case OpKind::composite: {
@@ -75,7 +68,7 @@ Outputs compute(R rec, Context& ctx, const Call& c, const Validated& v, TensorIm
       const RunFn run = backend.run[static_cast<std::size_t>(c.op.index)];
       if (run == nullptr) [[unlikely]]
         throw_absent(c.op, backend);
-      return run(v, target, r);
+      return run(v, target, rec);
     }
   }
 }
@@ -110,35 +103,27 @@ void report_result(Recorder& r, const Call& c, const TensorImpl& out, bool recor
   op.result_device = to_string(out.device());
   op.result_shape = to_vector(out.shape());
   op.grad_fn = recorded ? c.op.node_name : "";
-  const std::string kernel = !op.library.empty() ? op.library : op.isa.empty() ? "Kernel" : "Kernel " + op.isa;
-  op.participants = {"User",         "front end",   "_C_engine." + std::string(c.op.name()),
-                     c.op.node_name, "SchemaGuard", "Backend " + to_string(out.device()),
-                     kernel,         "Autograd"};
+  r.took_part(c.op.name(), c.op.node_name);
 }
 
 /// `node` is what the recording itself gave: to ask a view for its node would make the view's history again.
-void report_node(Recorder& r, const Call& c, Node* node, bool wanted) {
-  r.stop();
+[[gnu::cold]] void report_node(Span& span, const Call& c, Node* node, bool wanted) {
   if (node == nullptr) {
-    r.end("no node", {},
-          !context().grad_mode   ? "GradMode is off"
-          : !wanted              ? "no operand requires grad"
-          : c.op.follows_parts() ? "the ops that it is made of record themselves"
-          : !c.op.has_gradient   ? "the op has no gradient"
-                                 : "the result's dtype has no gradient");
+    span.end(Event::no_node, {{Fact::grad_mode, context().grad_mode},
+                              {Fact::wanted, wanted},
+                              {Fact::parts, c.op.follows_parts()},
+                              {Fact::gradient, c.op.has_gradient}});
     return;
   }
   std::string edges;
   for (const Edge& e : node->next())
     edges += (edges.empty() ? "" : ", ") + (e.node ? e.node->name() : std::string("none"));
-  const std::string saved = node->saved_text();
-  r.end(node->name() + " node",
-        {{"next_edges", edges}, {"saved", saved.empty() ? "nothing: the gradient reads no value" : saved}},
-        "GradMode is on and an operand requires grad");
+  span.end(Event::node_made, {{Fact::node, node->name()}, {Fact::edges, edges}, {Fact::saved, node->saved_text()}});
 }
 
-template <class R>
-Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
+/// The whole path. Inlined where there is a recorder and where there is none, so that this costs the common path
+/// nothing.
+[[gnu::always_inline]] inline Outputs apply_with(Recorder* rec, Context& ctx, const Call& c, TensorImpl* target) {
   if (target != nullptr) check_in_place(*target);
   const Validated v = SchemaGuard::check(rec, c, target);
   // What a write overwrites has no gradient any more, whatever was written: that is recorded too.
@@ -147,47 +132,38 @@ Outputs apply_with(R rec, Context& ctx, const Call& c, TensorImpl* target) {
   const bool recorded = wanted && (c.op.has_gradient || written);
   std::optional<InPlaceRecord> in_place;
   if (recorded && target != nullptr) [[unlikely]] {
-    if constexpr (R::on) rec.r.begin(Phase::record, Who::op, Who::autograd, StepKind::lazy);
+    Span span(rec, Phase::record, Who::op, Who::autograd, StepKind::lazy);
     in_place.emplace(c, *target, v.dtype());
-    if constexpr (R::on) report_node(rec.r, c, &in_place->node(), wanted);
+    if (span.over()) report_node(span, c, &in_place->node(), wanted);
   }
   CountedWrite count(target);
   Outputs o = compute(rec, ctx, c, v, target);
   count.done();
-  if constexpr (R::on) {
-    rec.r.begin(Phase::compute, Who::backend, Who::op, StepKind::result);
-    rec.r.stop();
-    const Facts shape{{"shape", to_string(o[0]->shape())}};
-    if (target != nullptr) {
-      rec.r.end("the left side", shape, "written in place; its version goes up by one");
-    } else {
-      rec.r.end("Storage, TensorImpl", shape, "a new handle around the buffer; no AutogradMeta yet");
-    }
+  if (Span span(rec, Phase::compute, Who::backend, Who::op, StepKind::result); span.over()) {
+    span.end(Event::result_made, {{Fact::shape, o[0]->shape()}, {Fact::in_place, target != nullptr}});
   }
   NodeRef node;
   if (in_place) {
     in_place->commit();
     node = NodeRef::share(&in_place->node());
   } else {
-    if constexpr (R::on) rec.r.begin(Phase::record, Who::op, Who::autograd, StepKind::lazy);
+    Span span(rec, Phase::record, Who::op, Who::autograd, StepKind::lazy);
     if (recorded) [[unlikely]] {
       node = record(c, o.all(), v.dtype());
     }
-    if constexpr (R::on) report_node(rec.r, c, node.get(), wanted);
+    if (span.over()) report_node(span, c, node.get(), wanted);
   }
   if (node && ctx.forward != nullptr) [[unlikely]] {
     Forward::push(*node);
   }
-  if constexpr (R::on) {
-    report_result(rec.r, c, *o[0], static_cast<bool>(node));
-    rec.r.begin(Phase::result, Who::op, Who::binding, StepKind::result);
-    rec.r.stop();
-    rec.r.end("TensorImpl handle", {}, "a count goes up, no data moves");
+  if (rec != nullptr) report_result(*rec, c, *o[0], static_cast<bool>(node));
+  if (Span span(rec, Phase::result, Who::op, Who::binding, StepKind::result); span.over()) {
+    span.end(Event::handle_returned);
   }
   return o;
 }
 
-Outputs run(const Call& c, TensorImpl* target);
+Outputs run_again(const Call& c, TensorImpl* target);
 
 /// Autocast: floating operands are cast to the dtype of the op's policy by ordinary, recorded astypes.
 Outputs apply_autocast(Context& ctx, const Call& c, TensorImpl* target) {
@@ -205,14 +181,14 @@ Outputs apply_autocast(Context& ctx, const Call& c, TensorImpl* target) {
     }
   }
   const ScopedSet<bool> off(ctx.autocast.enabled, false), applied(ctx.autocast.applied, true);
-  return run({c.op, in, c.attrs}, target);
+  return run_again({c.op, in, c.attrs}, target);
 }
 
 /// The path with the recorder on. Out of line, so that it costs the common path nothing but the question.
 [[gnu::cold, gnu::noinline]] Outputs apply_recorded(Recorder& r, Context& ctx, const Call& c, TensorImpl* target) {
   r.begin_op(std::string(c.op.name()));
   try {
-    Outputs o = apply_with(LiveRecorder{r}, ctx, c, target);
+    Outputs o = apply_with(&r, ctx, c, target);
     r.end_op();
     return o;
   } catch (const std::exception& error) {
@@ -227,18 +203,19 @@ Outputs apply_autocast(Context& ctx, const Call& c, TensorImpl* target) {
 [[gnu::cold, gnu::noinline]] Outputs run_unusual(Context& ctx, const Call& c, TensorImpl* target) {
   if (ctx.autocast.enabled && c.op.schema.amp != Amp::keep) return apply_autocast(ctx, c, target);
   if (Recorder* r = active_recorder(ctx)) return apply_recorded(*r, ctx, c, target);
-  return apply_with(NoRecorder{}, ctx, c, target);
+  return apply_with(nullptr, ctx, c, target);
 }
 
-Outputs run(const Call& c, TensorImpl* target) {
+[[gnu::always_inline]] inline Outputs run(const Call& c, TensorImpl* target) {
   Context& ctx = context();
   // One branch for both questions.
   const auto unusual = reinterpret_cast<std::uintptr_t>(active_recorder(ctx)) | std::uintptr_t{ctx.autocast.enabled};
   if (unusual != 0) [[unlikely]] {
     return run_unusual(ctx, c, target);
   }
-  return apply_with(NoRecorder{}, ctx, c, target);
+  return apply_with(nullptr, ctx, c, target);
 }
+Outputs run_again(const Call& c, TensorImpl* target) { return run(c, target); }
 
 }  // namespace
 
@@ -247,7 +224,7 @@ TensorRef apply(const OpInfo& op, std::span<const Operand> in, const Attributes*
 }
 
 Outputs apply_all(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs) {
-  return run({op, in, attrs}, nullptr);
+  return run_again({op, in, attrs}, nullptr);
 }
 
 Tensor apply_one(const OpInfo& op, const Tensor& x, const Attributes* attrs) {

@@ -37,7 +37,6 @@ void Recorder::end(std::string label, Facts facts, std::string why) {
   step.label = std::move(label);
   step.facts = std::move(facts);
   step.why = std::move(why);
-  for (const auto& [name, value] : step.facts) has_effects |= name == "in place";
   steps.push_back(std::move(step));
   open_.pop_back();
 }
@@ -56,7 +55,7 @@ void Recorder::begin_op(std::string name) {
 }
 
 void Recorder::close_to(std::size_t open, const std::string& error) {
-  while (open_.size() > open) end("raised", {}, error);
+  while (open_.size() > open) end(Event::raised, {{Fact::reason, error}});
 }
 
 void Recorder::end_op(std::string error) {

@@ -9,15 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "explain/event.h"
+
 namespace hyalite {
 
-/// The five phases of an op.
-enum class Phase : std::uint8_t { python, validate, compute, record, result };
-/// Who takes part, from left to right on the page.
-enum class Who : std::uint8_t { user, slot, binding, op, guard, backend, kernel, autograd };
-inline constexpr int who_count = 8;
-enum class StepKind : std::uint8_t { request, self, guard, result, lazy };
-
+/// In words.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 /// One step that really happened.
@@ -71,6 +67,8 @@ class Recorder {
   /// Stops the clock of the step begun last. Call it before the texts for `end` are made, or they count as its time.
   void stop();
   /// Ends the step begun last, and stops its clock if it still runs.
+  void end(Event event, const Sayings& said = {});
+  /// The same in words, which `end(Event)` finds.
   void end(std::string label, Facts facts = {}, std::string why = {});
   void begin_op(std::string name);
   /// Also ends the op's steps that an exception left open; `error` is what it says.
@@ -93,6 +91,8 @@ class Recorder {
   void copied(std::int64_t bytes_written);
   /// Of the step begun last.
   int copies_so_far() const { return open_.empty() ? 0 : open_.back().step.copies; }
+  /// Names who took part in the op that is being recorded.
+  void took_part(std::string_view op, std::string_view node);
   /// Says through which door the op that ended last under this name was entered, such as `__add__`.
   void entered_by(std::string_view op, std::string door);
   int depth() const { return depth_; }
@@ -125,14 +125,25 @@ class Recorder {
   Recorder* hidden_ = nullptr;  // while the one timed step runs: what lies within it is not slowed by recording
 };
 
-/// Stands for the recorder when tracing is off: every use compiles to nothing.
-struct NoRecorder {
-  static constexpr bool on = false;
-};
-/// The recorder as the phases see it.
-struct LiveRecorder {
-  static constexpr bool on = true;
-  Recorder& r;
+/// One step as a phase sees it: told to the recorder where there is one, else a branch.
+class Span {
+ public:
+  [[gnu::always_inline]] Span(Recorder* r, Phase phase, Who from, Who to, StepKind kind) : r_(r) {
+    if (r_ != nullptr) [[unlikely]]
+      r_->begin(phase, from, to, kind);
+  }
+  /// Stops the clock, so that what is said of the step takes no time of it. Whether anybody listens.
+  [[gnu::always_inline]] bool over() {
+    if (r_ == nullptr) [[likely]]
+      return false;
+    r_->stop();
+    return true;
+  }
+  /// Only where somebody listens.
+  void end(Event event, const Sayings& said = {}) { r_->end(event, said); }
+
+ private:
+  Recorder* r_;
 };
 
 }  // namespace hyalite

@@ -167,20 +167,23 @@ TensorRef shared(const ForeignMemory& m, KeeperPtr keeper, std::int64_t numel, E
 
 /// `gathered`, as a step of the trace.
 TensorRef gathered_on_record(const ForeignMemory& m, Border border, const std::string& reason) {
-  Recorder* rec = context().recorder;
+  Recorder* rec = active_recorder(context());
   if (rec == nullptr) return gathered(m);
-  rec->begin(Phase::python, Who::slot, Who::binding, StepKind::self);
+  Span span(rec, Phase::python, Who::slot, Who::binding, StepKind::self);
   TensorRef t;
   try {
     t = gathered(m);
   } catch (...) {
-    rec->stop();
-    rec->end(std::string(name(border)) + ": no memory for a copy");
+    if (span.over()) span.end(Event::import_failed, {{Fact::door, name(border)}});
     throw;
   }
-  rec->stop();
-  rec->end(std::string(name(border)) + ": " + std::string(name(m.dtype)) + " copied",
-           {{"byte order", m.swapped ? "converted" : "native"}, {"shape", to_string(m.shape)}}, reason);
+  if (span.over()) {
+    span.end(Event::imported, {{Fact::door, name(border)},
+                               {Fact::dtype, m.dtype},
+                               {Fact::swapped, m.swapped},
+                               {Fact::shape, m.shape},
+                               {Fact::reason, reason}});
+  }
   return t;
 }
 

@@ -245,11 +245,8 @@ PyObject* wrapped(const OpInfo& op, std::span<const Operand> in, const Attribute
 
 PyObject* result_of(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs) {
   PyObject* result = wrapped(op, in, attrs);
-  if (Recorder* r = active_recorder(context())) {
-    r->begin(Phase::result, Who::binding, Who::user, StepKind::result);
-    r->stop();
-    r->end("wrap: Tensor", {{"type", "hyalite.Tensor"}}, "an object around the handle; nothing is copied");
-  }
+  Span span(active_recorder(context()), Phase::result, Who::binding, Who::user, StepKind::result);
+  if (span.over()) span.end(Event::wrapped);
   return result;
 }
 
@@ -265,19 +262,19 @@ PyObject* result_of_numbers(const OpInfo& op, const Aligned& aligned, const Attr
   return Owned::borrow(result.get()).leak();
 }
 
+std::string door_of(const OpFunction& f) { return (f.strict ? "_C_engine." : "hl.") + std::string(f.op->name()); }
+
 PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   const OpInfo& op = *f.op;
   Recorder* r = active_recorder(context());
-  if (r != nullptr) r->begin(Phase::python, Who::user, Who::slot, StepKind::request);
+  Span call(r, Phase::python, Who::user, Who::slot, StepKind::request);
   Slots slots = sorted(op, args, n, names);
-  if (r != nullptr) r->stop();
-  if (r != nullptr)
-    r->end("hl." + std::string(op.name()), {{"op", std::string(op.name())}}, "a callable made from the op list");
+  if (call.over()) call.end(Event::function_called, {{Fact::door, door_of(f)}, {Fact::op, op.name()}});
   PyObject** values = slots.data() + op.params.size();
   if (op.schema.has(Role::index) && values[0] == Py_None && is_only_axis(op, slots[0])) values[0] = nullptr;
   const AttrRef attrs = attributes_from(op, values);
   const Attributes* given = attrs.get();
-  if (r != nullptr) r->begin(Phase::python, Who::slot, Who::slot, StepKind::self);
+  Span span(r, Phase::python, Who::slot, Who::slot, StepKind::self);
   Arguments operands;
   std::vector<Owned> items;
   if (op.schema.variadic) {
@@ -301,56 +298,46 @@ PyObject* call_op(const OpFunction& f, PyObject* const* args, Py_ssize_t n, PyOb
     operands = unwrapped(op, {slots.data(), op.params.size()});
   }
   if (f.strict) {
-    if (r != nullptr) r->stop();
-    if (r != nullptr) r->end("strict", {}, "_C_engine promotes nothing");
+    if (span.over()) span.end(Event::not_promoted);
     return result_of(op, as_span(strict_operands(op, operands)), given);
   }
   if (op.schema.has(Role::index)) {
     // Indices are not promoted with the data.
-    if (r != nullptr) r->stop();
-    if (r != nullptr) r->end("unwrap", {}, "indices keep their dtype");
+    if (span.over()) span.end(Event::indices_unwrapped);
     make_tensors(op, operands);
     return result_of(op, as_span(strict_operands(op, operands)), given);
   }
   if (const auto* sum = given != nullptr ? given->get_if<SumAttr>() : nullptr; sum != nullptr && sum->dtype) {
     // dtype= says what the elements become; nothing is aligned before.
-    if (r != nullptr) r->stop();
-    if (r != nullptr) r->end("unwrap", {{"promotion", "none"}}, "dtype= fixes the dtype");
+    if (span.over()) span.end(Event::dtype_given);
     make_tensors(op, operands, sum->dtype);
     return result_of(op, as_span(strict_operands(op, operands)), given);
   }
   if (op.schema.mixed) {
     if (const std::optional<bool> known = compare_numbers(op, operands)) {
-      if (r != nullptr) r->stop();
-      if (r != nullptr) r->end("compare_numbers", {}, "Python's own numbers compare exactly");
+      if (span.over()) span.end(Event::numbers_compared);
       return wrap(TensorRef::adopt(full({}, Scalar(*known), Dtype::boolean).leak()));
     }
   }
   if (op.arity == 0) {
-    if (r != nullptr) r->stop();
-    if (r != nullptr) r->end("no operands", {}, "the attributes say what is made");
+    if (span.over()) span.end(Event::no_operands);
     return result_of(op, {}, given);
   }
   const Aligned aligned(op, std::move(operands));
-  if (r != nullptr) {
-    const Promotion& p = aligned.promotion();
-    r->stop();
-    Facts facts;
+  if (span.over()) {
+    Sayings said;
     for (std::size_t i = 0; i < aligned.arguments().size(); ++i) {
       const std::string param = op.schema.variadic ? std::to_string(i) : op.params[i];
-      facts.emplace_back(param, described(aligned.arguments()[i]));
+      said.emplace_back(Fact::operand, described(aligned.arguments()[i]), param);
     }
-    facts.emplace_back("promotion", p.cast ? "to " + std::string(name(p.dtype)) : "none");
-    r->end("unwrap_or_scalar, maybe_promote", std::move(facts),
-           p.cast ? "the join of the operands' dtypes" : "nothing to align");
+    if (aligned.promotion().cast) said.emplace_back(Fact::promoted, aligned.promotion().dtype);
+    span.end(Event::aligned, said);
   }
   const std::span<const Operand> in = aligned.operands();
   if (op.schema.identity_on_reals && !is_complex(in[0].tensor->dtype())) return wrap(TensorRef::share(in[0].tensor));
   if (aligned.only_numbers()) return result_of_numbers(op, aligned, given);
   return result_of(op, in, given);
 }
-
-std::string door_of(const OpFunction& f) { return (f.strict ? "_C_engine." : "hl.") + std::string(f.op->name()); }
 
 /// Whether the operands are tensors that the op takes as they are: nothing is left to align.
 bool takes_plainly(const OpInfo& op, PyObject* const* args, Operand* in) {
@@ -388,9 +375,8 @@ PyObject* call_plainly(const OpFunction& f, std::span<const Operand> in, const A
   if (r == nullptr) [[likely]]
     return result_of(op, in, attrs);
   return r->guarded(op.name(), [&] {
-    r->begin(Phase::python, Who::user, Who::slot, StepKind::request);
-    r->stop();
-    r->end(door_of(f), {{"op", std::string(op.name())}}, "one dtype, which the op takes: nothing to align");
+    Span call(r, Phase::python, Who::user, Who::slot, StepKind::request);
+    if (call.over()) call.end(Event::function_direct, {{Fact::door, door_of(f)}, {Fact::op, op.name()}});
     PyObject* result = result_of(op, in, attrs);
     r->entered_by(op.name(), door_of(f));
     return result;

@@ -57,68 +57,53 @@ std::string door_of(const OpInfo& op, PyObject* x, TensorImpl* target) {
   return slot_name(op, target != nullptr ? "i" : is_tensor(x) ? "" : "r");
 }
 
-[[gnu::cold, gnu::noinline]] void tell_operands(Recorder& r, const std::string& door, PyObject* x, PyObject* y) {
-  r.end(door, {{"a", described_object(x)}, {"b", described_object(y)}, {"slot", "native"}},
-        "a native slot of hyalite.Tensor; the op registry is skipped");
-  r.begin(Phase::python, Who::slot, Who::slot, StepKind::self);
+[[gnu::cold, gnu::noinline]] void tell_operands(Span& span, const std::string& door, PyObject* x, PyObject* y) {
+  span.end(Event::slot_called,
+           {{Fact::door, door}, {Fact::operand, described_object(x), "a"}, {Fact::operand, described_object(y), "b"}});
 }
 
-[[gnu::cold, gnu::noinline]] void tell_promotion(Recorder& r, const OpInfo& op, std::string dtypes,
-                                                 const Promotion& p) {
-  const std::string to(name(p.dtype));
-  r.end("unwrap_or_scalar, maybe_promote", {{"promotion", p.cast ? "to " + to : "none"}},
-        p.by_autocast ? "autocast fixes the dtype of " + std::string(op.name()) + "; the guard casts"
-                      : dtypes + (p.cast ? ": their join is " + to : ": nothing to align"));
-  r.begin(Phase::python, Who::slot, Who::binding, StepKind::request);
-  r.stop();
-  r.end(std::string(op.name()) + "(a, b)", {}, "handles cross by reference count");
+/// Ends the step in which operands were unwrapped and aligned, and adds that they cross the border.
+[[gnu::cold, gnu::noinline]] void tell_promotion(Recorder* r, Span& span, const OpInfo& op, const Promotion& p,
+                                                 std::initializer_list<Said> operands) {
+  Sayings said(operands);
+  said.emplace_back(Fact::op, op.name());
+  said.emplace_back(Fact::by_autocast, p.by_autocast);
+  if (p.cast) said.emplace_back(Fact::promoted, p.dtype);
+  span.end(Event::aligned, said);
+  Span crossing(r, Phase::python, Who::slot, Who::binding, StepKind::request);
+  if (crossing.over()) crossing.end(Event::handed_over, {{Fact::op, op.name()}});
 }
 
-[[gnu::cold, gnu::noinline]] void tell_result(Recorder& r) {
-  r.stop();
-  r.end("wrap: Tensor", {{"type", "hyalite.Tensor"}}, "an object around the handle; nothing is copied");
+PyObject* wrap_several(Recorder* rec, const Outputs& results) {
+  Span span(rec, Phase::result, Who::binding, Who::user, StepKind::result);
+  PyObject* tuple = wrap_all(results.all());
+  if (span.over()) span.end(Event::wrapped);
+  return tuple;
 }
 
 /// The engine's call and the objects around its results.
-template <class R>
-[[gnu::always_inline]] inline PyObject* wrap_result(R rec, const OpInfo& op, std::span<const Operand> in,
+[[gnu::always_inline]] inline PyObject* wrap_result(Recorder* rec, const OpInfo& op, std::span<const Operand> in,
                                                     TensorImpl* target) {
-  if (op.outputs > 1) {
-    Outputs results = apply_all(op, in);
-    if constexpr (R::on) rec.r.begin(Phase::result, Who::binding, Who::user, StepKind::result);
-    PyObject* tuple = wrap_all(results.all());
-    if constexpr (R::on) tell_result(rec.r);
-    return tuple;
-  }
-  if constexpr (R::on) {
-    TensorRef result = apply(op, in, nullptr, target);
-    rec.r.begin(Phase::result, Who::binding, Who::user, StepKind::result);
-    PyObject* wrapped = wrap(std::move(result));
-    tell_result(rec.r);
-    return wrapped;
-  } else {
+  if (op.outputs > 1) return wrap_several(rec, apply_all(op, in));
+  if (rec == nullptr) [[likely]]
     return wrap(apply(op, in, nullptr, target));
-  }
+  TensorRef result = apply(op, in, nullptr, target);
+  Span span(rec, Phase::result, Who::binding, Who::user, StepKind::result);
+  PyObject* wrapped = wrap(std::move(result));
+  if (span.over()) span.end(Event::wrapped);
+  return wrapped;
 }
 
-std::string dtypes_of(const Unwrapped& a, const Unwrapped& b) {
-  if (a.tensor == nullptr || b.tensor == nullptr) return "a weak scalar takes the tensor's dtype";
-  return std::string(name(a.tensor->dtype())) + " with " + std::string(name(b.tensor->dtype()));
-}
-
-/// Operands that must be unwrapped or aligned first.
-template <class R>
-[[gnu::noinline]] PyObject* binary_aligned(R rec, const OpInfo& op, PyObject* x, PyObject* y, TensorImpl* target) {
+/// Operands that must be unwrapped or aligned first, in the step begun last.
+[[gnu::noinline]] PyObject* binary_aligned(Recorder* rec, Span span, const OpInfo& op, PyObject* x, PyObject* y,
+                                           TensorImpl* target) {
   if (op.outputs == 1 && !context().autocast.enabled) {
     // A number in the dtype that it meets.
     const bool left = Py_TYPE(x) == tensor_type, right = Py_TYPE(y) == tensor_type;
     Operand in[2];
     if (left != right && plain_number(op, left ? y : x, impl_of(left ? x : y)->dtype(), in[left ? 1 : 0])) {
       in[left ? 0 : 1].tensor = impl_of(left ? x : y);
-      if constexpr (R::on) {
-        rec.r.stop();
-        tell_promotion(rec.r, op, "a weak scalar takes the tensor's dtype", {in[left ? 1 : 0].dtype, false, false});
-      }
+      if (span.over()) tell_promotion(rec, span, op, {in[left ? 1 : 0].dtype, false, false}, {{Fact::weak, true}});
       return wrap_result(rec, op, in, target);
     }
   }
@@ -126,35 +111,33 @@ template <class R>
   const bool defers = target == nullptr;
   if (!unwrap_or_scalar(x, args[0], defers) || !unwrap_or_scalar(y, args[1], defers)) {
     if (PyErr_Occurred()) throw PythonError();
-    if constexpr (R::on) {
-      rec.r.stop();
-      rec.r.end("unknown operand", {}, "NotImplemented: the other operand's type is asked next");
-    }
+    if (span.over()) span.end(Event::unknown_operand);
     return not_implemented(op, x, y, target != nullptr);
   }
   const Aligned aligned(op, std::move(args));
-  if constexpr (R::on) {
-    rec.r.stop();
-    tell_promotion(rec.r, op, dtypes_of(aligned.arguments()[0], aligned.arguments()[1]), aligned.promotion());
+  if (span.over()) {
+    const TensorImpl *a = aligned.arguments()[0].tensor, *b = aligned.arguments()[1].tensor;
+    if (a == nullptr || b == nullptr) {
+      tell_promotion(rec, span, op, aligned.promotion(), {{Fact::weak, true}});
+    } else {
+      tell_promotion(rec, span, op, aligned.promotion(), {{Fact::dtype, a->dtype()}, {Fact::dtype, b->dtype()}});
+    }
   }
   return wrap_result(rec, op, aligned.operands(), target);
 }
 
-template <class R>
-[[gnu::always_inline]] inline PyObject* binary_route(R rec, const OpInfo& op, PyObject* x, PyObject* y,
+[[gnu::always_inline]] inline PyObject* binary_route(Recorder* rec, const OpInfo& op, PyObject* x, PyObject* y,
                                                      TensorImpl* target) {
-  if constexpr (R::on) {
-    rec.r.begin(Phase::python, Who::user, Who::slot, StepKind::request);
-    rec.r.stop();
-    tell_operands(rec.r, door_of(op, x, target), x, y);
+  if (Span call(rec, Phase::python, Who::user, Who::slot, StepKind::request); call.over()) {
+    tell_operands(call, door_of(op, x, target), x, y);
   }
+  Span span(rec, Phase::python, Who::slot, Who::slot, StepKind::self);
   if (target == nullptr && Py_TYPE(x) == tensor_type && Py_TYPE(y) == tensor_type) [[likely]] {
     TensorImpl *a = impl_of(x), *b = impl_of(y);
     if (a->dtype() == b->dtype() && contains(op.schema.types, a->dtype()) && op.outputs == 1) [[likely]] {
-      if constexpr (R::on) {
-        rec.r.stop();
-        const std::string dtype(name(a->dtype()));
-        tell_promotion(rec.r, op, dtype + " with " + dtype, {a->dtype(), false, false});
+      if (span.over()) {
+        tell_promotion(rec, span, op, {a->dtype(), false, false},
+                       {{Fact::dtype, a->dtype()}, {Fact::dtype, b->dtype()}});
       }
       Operand in[2];
       in[0].tensor = a;
@@ -162,13 +145,13 @@ template <class R>
       return wrap_result(rec, op, in, nullptr);  // op.outputs is 1
     }
   }
-  return binary_aligned(rec, op, x, y, target);
+  return binary_aligned(rec, span, op, x, y, target);
 }
 
 [[gnu::cold, gnu::noinline]] PyObject* binary_traced(const OpInfo& op, PyObject* x, PyObject* y, TensorImpl* target,
                                                      Recorder& r) {
   return r.guarded(op.name(), [&] {
-    PyObject* result = binary_route(LiveRecorder{r}, op, x, y, target);
+    PyObject* result = binary_route(&r, op, x, y, target);
     r.entered_by(op.name(), door_of(op, x, target));
     return result;
   });
@@ -179,7 +162,7 @@ PyObject* binary(const OpInfo& op, PyObject* x, PyObject* y) noexcept {
     if (Recorder* r = active_recorder(context())) [[unlikely]] {
       return binary_traced(op, x, y, nullptr, *r);
     }
-    return binary_route(NoRecorder{}, op, x, y, nullptr);
+    return binary_route(nullptr, op, x, y, nullptr);
   } catch (...) {
     return raise_current();
   }
@@ -190,7 +173,7 @@ PyObject* in_place(const OpInfo& op, PyObject* x, PyObject* y) noexcept {
   try {
     TensorImpl* target = impl_of(x);
     Recorder* r = active_recorder(context());
-    Owned result(r != nullptr ? binary_traced(op, x, y, target, *r) : binary_route(NoRecorder{}, op, x, y, target));
+    Owned result(r != nullptr ? binary_traced(op, x, y, target, *r) : binary_route(nullptr, op, x, y, target));
     if (result.get() == Py_NotImplemented) return result.leak();
     Py_INCREF(x);
     return x;
@@ -216,12 +199,9 @@ PyObject* power_slot(PyObject* x, PyObject* y, PyObject* modulus) {
 }
 PyObject* in_place_power_slot(PyObject* x, PyObject* y, PyObject*) { return in_place(op_of<Slot::power>(), x, y); }
 
-template <class R>
-[[gnu::always_inline]] inline PyObject* unary_route(R rec, const OpInfo& op, PyObject* x) {
-  if constexpr (R::on) {
-    rec.r.begin(Phase::python, Who::user, Who::slot, StepKind::request);
-    rec.r.stop();
-    rec.r.end(slot_name(op, ""), {{"a", described_object(x)}, {"slot", "native"}}, "a native slot of hyalite.Tensor");
+[[gnu::always_inline]] inline PyObject* unary_route(Recorder* rec, const OpInfo& op, PyObject* x) {
+  if (Span call(rec, Phase::python, Who::user, Who::slot, StepKind::request); call.over()) {
+    call.end(Event::slot_called, {{Fact::door, slot_name(op, "")}, {Fact::operand, described_object(x), "a"}});
   }
   const Operand in = tensor_operand(impl_of(x));
   return wrap_result(rec, op, {&in, 1}, nullptr);
@@ -229,7 +209,7 @@ template <class R>
 
 [[gnu::cold, gnu::noinline]] PyObject* unary_traced(const OpInfo& op, PyObject* x, Recorder& r) {
   return r.guarded(op.name(), [&] {
-    PyObject* result = unary_route(LiveRecorder{r}, op, x);
+    PyObject* result = unary_route(&r, op, x);
     r.entered_by(op.name(), slot_name(op, ""));
     return result;
   });
@@ -240,7 +220,7 @@ PyObject* unary(const OpInfo& op, PyObject* x) noexcept {
     if (Recorder* r = active_recorder(context())) [[unlikely]] {
       return unary_traced(op, x, *r);
     }
-    return unary_route(NoRecorder{}, op, x);
+    return unary_route(nullptr, op, x);
   } catch (...) {
     return raise_current();
   }

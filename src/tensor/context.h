@@ -1,6 +1,7 @@
 /// The state of a thread that every op reads once: modes, the recorder and the tracer.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "hyalite/dtype.h"
@@ -28,8 +29,9 @@ struct Context {
 };
 
 namespace detail {
+extern constinit std::atomic<bool> deterministic_flag;
 extern constinit thread_local Context thread_context __attribute__((tls_model("initial-exec")));
-}
+}  // namespace detail
 inline Context& context() noexcept { return detail::thread_context; }
 
 /// The recorder of this thread, null when tracing is off. A build without the recorder (HYALITE_RECORDER=OFF) is there
@@ -44,7 +46,7 @@ inline Recorder* active_recorder(const Context& c) noexcept {
 }
 
 /// Ops that are not deterministic raise while this is on; it holds for the whole process.
-bool deterministic() noexcept;
+inline bool deterministic() noexcept { return detail::deterministic_flag.load(std::memory_order_relaxed); }
 void use_deterministic(bool on) noexcept;
 
 /// Sets a field of the context for a scope.

@@ -29,7 +29,7 @@ class Ref {
     std::swap(p_, o.p_);
     return *this;
   }
-  ~Ref() {
+  [[gnu::always_inline]] ~Ref() {
     if (p_ != nullptr) p_->release();
   }
   T* get() const { return p_; }

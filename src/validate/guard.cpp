@@ -251,44 +251,42 @@ void SchemaGuard::check_target(const Validated& v, const TensorImpl& target) {
 }
 
 void SchemaGuard::report(Recorder& r, const Validated& v, const TensorImpl* target) {
-  r.stop();
   const Call& c = v.call_;
-  std::string dtypes, devices, shapes;
+  Sayings said{{Fact::mixed, v.mixed_}, {Fact::in_place, target != nullptr}};
   for (const Operand& o : c.in) {
-    dtypes += (dtypes.empty() ? "" : v.mixed_ ? " with " : " = ") + text(dtype_of(o));
+    said.emplace_back(Fact::dtype, dtype_of(o));
     if (o.tensor == nullptr) continue;
-    devices += (devices.empty() ? "" : " = ") + to_string(o.tensor->device());
-    shapes += (shapes.empty() ? "" : " with ") + to_string(o.tensor->shape());
+    said.emplace_back(Fact::device, o.tensor->device());
+    said.emplace_back(Fact::shape, o.tensor->shape());
   }
-  if (!c.op.follows_parts()) shapes += " gives " + to_string(v.shape());
+  if (!c.op.follows_parts()) said.emplace_back(Fact::gives, v.shape());
   for (std::size_t i = 0; i < c.in.size(); ++i) {
     const TensorImpl* t = c.in[i].tensor;
     if (t == nullptr || c.op.elementwise < 0) continue;
     const int extra = static_cast<int>(v.shape().size()) - t->ndim();
     for (int d = 0; d < static_cast<int>(v.shape().size()); ++d) {
-      if (v.shape()[d] > 1 && (d < extra || t->shape()[d - extra] == 1)) {
-        shapes += "; " + param(c.op, i) + " has stride 0 on axis " + std::to_string(d);
-      }
+      const bool repeats = v.shape()[d] > 1 && (d < extra || t->shape()[d - extra] == 1);
+      if (repeats) said.emplace_back(Fact::repeats, d, param(c.op, i));
     }
   }
-  Facts facts{{"dtype", dtypes}, {"device", devices}, {"shape", shapes}};
   for (std::size_t i = 0; i < c.op.fields().size(); ++i) {
-    facts.emplace_back(c.op.fields()[i].name, c.attrs->text(static_cast<int>(i)));
+    said.emplace_back(Fact::attribute, c.attrs->text(static_cast<int>(i)), c.op.fields()[i].name);
   }
-  if (target != nullptr) facts.emplace_back("in place", "writes its left side, which keeps dtype and shape");
-  r.end("dtype, device, shape", std::move(facts), "accepted");
-  r.begin(Phase::validate, Who::guard, Who::op, StepKind::result);
-  const bool autocast = context().autocast.enabled || context().autocast.applied;
-  const char* policy = c.op.schema.amp == Amp::low    ? "low precision"
-                       : c.op.schema.amp == Amp::full ? "float32"
-                                                      : "keep";
-  r.stop();
-  r.end("effective dtype " + text(v.dtype_),
-        {{"autocast", autocast ? "on, " + text(context().autocast.dtype) : "off"},
-         {"deterministic", std::string(deterministic() ? "asked; " : "not asked; ") + std::string(c.op.name()) +
-                               (c.op.schema.deterministic ? " is" : " is not")}},
-        std::string("AMP policy of ") + std::string(c.op.name()) + " is " + policy + "; autocast is " +
-            (autocast ? "on" : "off"));
+  r.end(Event::checked, said);
+
+  Span settled(&r, Phase::validate, Who::guard, Who::op, StepKind::result);
+  settled.over();
+  const OpSchema& schema = c.op.schema;
+  said = {{Fact::op, c.op.name()},
+          {Fact::dtype, v.dtype_},
+          {Fact::amp, schema.amp == Amp::low    ? "low precision"
+                      : schema.amp == Amp::full ? "float32"
+                                                : "keep"},
+          {Fact::determinism_asked, deterministic()},
+          {Fact::deterministic, schema.deterministic}};
+  const Autocast& autocast = context().autocast;
+  if (autocast.enabled || autocast.applied) said.emplace_back(Fact::autocast, autocast.dtype);
+  settled.end(Event::dtype_settled, said);
 }
 
 Dtype autocast_dtype(const Autocast& autocast, const OpSchema& schema, Dtype dtype) {

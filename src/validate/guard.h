@@ -59,10 +59,10 @@ class Validated {
 class SchemaGuard {
  public:
   /// Checks dtypes and devices first, then shapes, then determinism. Throws DtypeMismatch, DeviceMismatch,
-  /// ShapeMismatch, NotDeterministic; nothing has been written by then. `target` is the tensor an in-place op writes.
-  template <class R>
-  static Validated check(R rec, const Call& call, const TensorImpl* target) {
-    if constexpr (R::on) rec.r.begin(Phase::validate, Who::op, Who::guard, StepKind::guard);
+  /// ShapeMismatch, NotDeterministic; nothing has been written by then. `target` is the tensor an in-place op writes;
+  /// it may be null, and so may `rec`.
+  [[gnu::always_inline]] static Validated check(Recorder* rec, const Call& call, const TensorImpl* target) {
+    Span span(rec, Phase::validate, Who::op, Who::guard, StepKind::guard);
     Validated v(call);
     if (alike(v)) {
       // Nothing to look for: one dtype, device and shape.
@@ -75,7 +75,7 @@ class SchemaGuard {
       check_determinism(v);
     }
     if (target != nullptr) check_target(v, *target);
-    if constexpr (R::on) report(rec.r, v, target);
+    if (span.over()) report(*rec, v, target);
     return v;
   }
 

@@ -163,7 +163,7 @@ TEST(Recorder, SeesEffectsThatOutliveARun) {
   record_add(r);
   EXPECT_FALSE(r.has_effects);
   r.begin(Phase::validate, Who::op, Who::guard, StepKind::guard);
-  r.end("dtype, device, shape", {{"in place", "writes its left side"}});
+  r.end(Event::checked, {{Fact::in_place, true}});
   EXPECT_TRUE(r.has_effects);
 }
 

@@ -180,15 +180,25 @@ def test_only_the_backend_of_a_tensor_and_the_borders_ask_for_its_address():
 
 def test_memory_is_made_by_backends():
     made = files_that_say(r"Storage::(?:allocate|without_memory)\(")
-    assert made == {
-        f"src/{n}"
-        for n in (
-            "compute/cpu/backend.cpp",
-            "compute/cpu/operands.cpp",
-            "compute/meta/backend.cpp",
-            "tensor/storage.cpp",
-        )
+    assert {re.sub(r"compute/(cpu|meta)/.*", r"compute/\1", n) for n in made} == {
+        *("src/compute/cpu", "src/compute/meta", "src/tensor/storage.cpp")
     }
+
+
+# ---- who finds the words of a trace --------------------------------------------------------------------------------
+
+
+def test_phases_give_the_recorder_facts_and_only_explain_has_words():
+    told = re.compile(r"(?:\.|->)end\(\s*(?!Event::)[^)\s]")
+    wrong = [
+        f"{n}:{i}: {line.strip()}"
+        for n in sources("src")
+        if not n.startswith("src/explain/")
+        for i, line in enumerate(without_comments((ROOT / n).read_text()).splitlines(), 1)
+        if told.search(line)
+    ]
+    assert not wrong, "\n".join(wrong)
+    assert files_that_say(r"\bEvent::checked\b") == {"src/explain/words.cpp", "src/validate/guard.cpp"}
 
 
 # ---- what a touched formula compiles -------------------------------------------------------------------------------

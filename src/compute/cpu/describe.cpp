@@ -1,4 +1,4 @@
-/// Outputs and kernels of the CPU in the words of the trace.
+/// What the CPU has counted, as facts for the recorder.
 #include "compute/cpu/describe.h"
 
 #include "compute/cpu/kernels.h"
@@ -6,17 +6,12 @@
 
 namespace hyalite::cpu {
 
-void describe_output(Recorder& rec, const TensorImpl& out, bool in_place) {
-  rec.stop();
+void describe_output(Span& span, const TensorImpl& out, bool in_place) {
   const Storage& s = *out.storage();
-  const std::string bytes = std::to_string(out.nbytes()) + " bytes";
-  if (in_place) {
-    rec.end("output in place", {{"pool", "not asked"}, {"bytes", bytes}}, "the op writes its left side");
-    return;
-  }
-  rec.end("output from the pool: " + bytes,
-          {{"pool", std::string(s.hit() ? "hit" : "miss") + (s.huge() ? ", huge-page arena" : "")}, {"bytes", bytes}},
-          s.hit() ? "a block of that size was free" : "no block of that size was free: fresh memory");
+  span.end(Event::output_made, {{Fact::bytes, out.nbytes()},
+                                {Fact::in_place, in_place},
+                                {Fact::pool_hit, s.hit()},
+                                {Fact::huge_pages, s.huge()}});
 }
 
 namespace {
@@ -43,25 +38,19 @@ std::optional<std::int64_t> least_bytes(const Call& c, const Outputs& o) {
   return sum;
 }
 
-std::string threads_text(int n) { return ", " + std::to_string(n) + (n == 1 ? " thread" : " threads"); }
-
 }  // namespace
 
 void describe_kernel(Recorder& rec, const Validated& v, const LoopReport& r, const Outputs& o) {
-  rec.stop();
   const Call& c = v.call();
   const std::string isa = instruction_set().name;
-  Facts facts{{"kernel", std::string(c.op.name()) + "<" + std::string(name(computed(v.dtype()))) + "> " + isa}};
-  if (r.shape != nullptr) facts.emplace_back("loop", r.shape);
-  if (r.blocks) facts.emplace_back("operands", *r.blocks ? "in blocks of 1024 elements in L1" : "read where they lie");
-  if (r.streaming) {
-    facts.emplace_back("stores", *r.streaming ? "streaming: the output passes 3/4 of the last-level cache" : "cached");
-  }
-  if (r.threads) facts.emplace_back("threads", std::to_string(*r.threads));
-  if (r.rows) facts.emplace_back("rows", std::to_string(*r.rows));
-  rec.end(std::string(c.op.name()) + "_" + std::string(name(v.dtype())) + (r.threads ? threads_text(*r.threads) : ""),
-          std::move(facts),
-          isa + " is the widest instruction set that this processor, this build and HYALITE_ISA allow");
+  Sayings said{
+      {Fact::op, c.op.name()}, {Fact::dtype, v.dtype()}, {Fact::computed, computed(v.dtype())}, {Fact::isa, isa}};
+  if (r.shape != nullptr) said.emplace_back(Fact::loop, r.shape);
+  if (r.blocks) said.emplace_back(Fact::blocks, *r.blocks);
+  if (r.streaming) said.emplace_back(Fact::streaming, *r.streaming);
+  if (r.threads) said.emplace_back(Fact::threads, *r.threads);
+  if (r.rows) said.emplace_back(Fact::rows, *r.rows);
+  rec.end(Event::kernel_ran, said);
   Step& step = rec.last();
   if (r.bytes) {
     step.bytes_moved = *r.bytes + 2 * step.copied_bytes;  // a copy reads what it writes
@@ -73,16 +62,11 @@ void describe_kernel(Recorder& rec, const Validated& v, const LoopReport& r, con
 }
 
 void describe_product(Recorder& rec, const Validated& v, const GemmReport& r) {
-  rec.stop();
-  Facts facts{{"kernel", r.routine.empty() ? "none" : r.routine}};
-  if (!r.library.empty()) facts.emplace_back("library", r.library);
-  if (r.threads > 0) facts.emplace_back("threads", std::to_string(r.threads));
-  rec.end(std::string(v.call().op.name()) + "_" + std::string(name(v.dtype())) +
-              (r.threads > 0 ? threads_text(r.threads) : ""),
-          std::move(facts),
-          r.routine.empty()   ? "an axis is empty: nothing is multiplied"
-          : r.library.empty() ? "integers wrap, which no BLAS does"
-                              : "the library picks its own kernel");
+  rec.end(Event::library_ran, {{Fact::op, v.call().op.name()},
+                               {Fact::dtype, v.dtype()},
+                               {Fact::routine, r.routine},
+                               {Fact::library, r.library},
+                               {Fact::threads, r.threads}});
   Step& step = rec.last();
   if (!r.routine.empty()) step.operations = r.operations;
   step.source_op = std::string(v.call().op.name());

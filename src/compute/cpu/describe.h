@@ -7,8 +7,10 @@
 
 namespace hyalite::cpu {
 
-void describe_output(Recorder& rec, const TensorImpl& out, bool in_place);
-/// Ends the kernel's step with what the loop says of itself, and nothing else.
+// Each ends a step, whose clock has stopped.
+
+void describe_output(Span& span, const TensorImpl& out, bool in_place);
+/// The kernel's step, with what the loop says of itself and nothing else.
 void describe_kernel(Recorder& rec, const Validated& v, const LoopReport& r, const Outputs& o);
 /// The same where a library computed.
 void describe_product(Recorder& rec, const Validated& v, const GemmReport& r);

@@ -125,25 +125,23 @@ LoopReport call_report(const Call& c, const Outputs& o, std::size_t piece) {
   return {pieces ? "calls of the kernel, a piece each" : one_call, 1, false, blocks, calls, bytes};
 }
 
-template <class R>
-[[gnu::always_inline]] inline void call_kernel(R rec, const Validated& v, const Outputs& o, ElementwiseFn fn,
+[[gnu::always_inline]] inline void call_kernel(Recorder* rec, const Validated& v, const Outputs& o, ElementwiseFn fn,
                                                const void* const* in, void* const* out, std::size_t piece) {
-  if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
+  Span span(rec, Phase::compute, Who::backend, Who::kernel, StepKind::request);
   const auto n = static_cast<std::size_t>(o[0]->numel());
   if (piece >= n) [[likely]] {
     fn(in, out, n, kernel_attributes(v.call().attrs), false);
   } else {
     call_in_pieces(v.call(), o, fn, in, out, piece);
   }
-  if constexpr (R::on) {
-    describe_kernel(rec.r, v, call_report(v.call(), o, piece), o);
-    rec.r.last().kernel = reinterpret_cast<const void*>(fn);
+  if (span.over()) {
+    describe_kernel(*rec, v, call_report(v.call(), o, piece), o);
+    rec->last().kernel = reinterpret_cast<const void*>(fn);
   }
 }
 
 /// Tensors of one shape, contiguous and small, without attributes: a block from the pool and one plain call.
-template <class R>
-bool quick(R rec, const Validated& v, Outputs& o) {
+[[gnu::always_inline]] inline bool quick(Recorder* rec, Span& span, const Validated& v, Outputs& o) {
   const Call& c = v.call();
   const TensorImpl* like = v.like();
   const std::size_t n = c.in.size();
@@ -155,8 +153,8 @@ bool quick(R rec, const Validated& v, Outputs& o) {
     if (c.in[i].tensor == nullptr) return false;
     in[i] = c.in[i].tensor->address();
   }
-  o.add(output(v));
-  if constexpr (R::on) describe_output(rec.r, *o[0], false);
+  o.add(output_like(*like, v.out_dtype()));
+  if (span.over()) describe_output(span, *o[0], false);
   void* out = o[0]->address();
   call_kernel(rec, v, o, fn, in, &out, static_cast<std::size_t>(like->numel()));
   return true;
@@ -180,8 +178,7 @@ ElementwiseFn widen_comparison(const Call& c, std::array<LoopOperand, max_arity>
 
 /// Plain calls of the kernel, usually one, for small operands without conversion: those that do not lie as the output
 /// are written out first.
-template <class R>
-bool small(R rec, const Validated& v, const Outputs& o) {
+bool small(Recorder* rec, const Validated& v, const Outputs& o) {
   const Call& c = v.call();
   const ElementwiseFn fn = forward_kernel(v, v.dtype());
   if (fn == nullptr || v.mixed() || o[0]->nbytes() > small_bytes || !o[0]->contiguous()) return false;
@@ -213,10 +210,9 @@ bool small(R rec, const Validated& v, const Outputs& o) {
   return true;
 }
 
-template <class R>
-bool general(R rec, const Validated& v, TensorImpl* target, const Outputs& o) {
+bool general(Recorder* rec, const Validated& v, TensorImpl* target, const Outputs& o) {
   const Call& c = v.call();
-  if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
+  Span span(rec, Phase::compute, Who::backend, Who::kernel, StepKind::request);
   const Dims shape = v.shape();
   std::array<LoopOperand, max_arity> in;
   std::array<ByteStrides, max_arity> strides;
@@ -241,7 +237,7 @@ bool general(R rec, const Validated& v, TensorImpl* target, const Outputs& o) {
   std::array<ByteStrides, most_outputs> out_strides;
   std::array<LoopOperand, most_outputs> out;
   for (int k = 0; k < c.op.outputs; ++k) out[k] = operand(*o[k], shape, out_strides[k]);
-  [[maybe_unused]] LoopReport report;
+  LoopReport report;
   const bool finished = run({.kernel = fn,
                              .attr = kernel_attributes(c.attrs),
                              .shape = shape,
@@ -249,10 +245,10 @@ bool general(R rec, const Validated& v, TensorImpl* target, const Outputs& o) {
                              .out = {out.data(), static_cast<std::size_t>(c.op.outputs)},
                              .heavy = c.op.schema.ulp > 0,
                              .interruptible = target == nullptr},
-                            R::on ? &report : nullptr);
-  if constexpr (R::on) {
-    describe_kernel(rec.r, v, report, o);
-    rec.r.last().kernel = reinterpret_cast<const void*>(fn);
+                            rec != nullptr ? &report : nullptr);
+  if (span.over()) {
+    describe_kernel(*rec, v, report, o);
+    rec->last().kernel = reinterpret_cast<const void*>(fn);
   }
   return finished;
 }
@@ -278,18 +274,22 @@ void check_exponents(const Call& c) {
   }
 }
 
-template <class R>
-[[gnu::always_inline]] inline Outputs elementwise(R rec, const Validated& v, TensorImpl* target) {
+[[gnu::always_inline]] inline Outputs elementwise(Recorder* rec, const Validated& v, TensorImpl* target) {
   const Call& c = v.call();
-  if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
-  if (Outputs o; target == nullptr && quick(rec, v, o)) return o;
+  Span span(rec, Phase::compute, Who::backend, Who::backend, StepKind::self);
+  if (Outputs o; target == nullptr && quick(rec, span, v, o)) return o;
   if (c.op.schema.check == Check::integer_exponent && kind(v.dtype()) == Kind::integer) check_exponents(c);
-  Outputs o = target != nullptr ? Outputs(TensorRef::share(target)) : outputs(v);
-  if constexpr (R::on) describe_output(rec.r, *o[0], target != nullptr);
+  Outputs o = outputs_or(target, v);
+  if (span.over()) describe_output(span, *o[0], target != nullptr);
   if (!small(rec, v, o) && !general(rec, v, target, o)) {
     throw Interrupted("interrupted; the unfinished result is dropped");
   }
   return o;
+}
+
+/// Out of line, so that it costs the common path nothing but the question.
+[[gnu::cold, gnu::noinline]] Outputs elementwise_recorded(Recorder* rec, const Validated& v, TensorImpl* target) {
+  return elementwise(rec, v, target);
 }
 
 }  // namespace
@@ -333,8 +333,8 @@ Tensor gradient(const GradientRequest& q) {
 
 Outputs run_elementwise(const Validated& v, TensorImpl* target, Recorder* rec) {
   if (rec != nullptr) [[unlikely]]
-    return elementwise(LiveRecorder{*rec}, v, target);
-  return elementwise(NoRecorder{}, v, target);
+    return elementwise_recorded(rec, v, target);
+  return elementwise(nullptr, v, target);
 }
 
 }  // namespace hyalite::cpu

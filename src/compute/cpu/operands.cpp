@@ -26,10 +26,7 @@ LoopOperand operand(const TensorImpl& t, Dims shape, ByteStrides& strides) {
 
 TensorRef output(const Validated& v, int k) {
   const Dtype dtype = v.out_dtype(k);
-  if (v.like() != nullptr) {
-    return TensorImpl::make_like(*v.like(), dtype,
-                                 Storage::allocate(static_cast<std::size_t>(v.like()->numel()) * itemsize(dtype)));
-  }
+  if (v.like() != nullptr) return output_like(*v.like(), dtype);
   return backend().allocate(dtype, v.shape(k), v.strides(k));
 }
 

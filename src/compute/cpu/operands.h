@@ -22,10 +22,19 @@ LoopOperand operand(const TensorImpl& t, Dims shape, ByteStrides& strides);
 /// As it lies, for copies.
 LoopOperand stored(const TensorImpl& t, Dims shape, ByteStrides& strides);
 
+/// Fresh memory with the shape and strides of a dense tensor.
+inline TensorRef output_like(const TensorImpl& dense, Dtype dtype) {
+  const std::size_t bytes = static_cast<std::size_t>(dense.numel()) * itemsize(dtype);
+  return TensorImpl::make_like(dense, dtype, Storage::allocate(bytes));
+}
 /// Fresh memory for output k as the guard foresaw it.
 TensorRef output(const Validated& v, int k = 0);
 /// For all of them.
 Outputs outputs(const Validated& v);
+/// The target of an in-place op, else fresh memory.
+inline Outputs outputs_or(TensorImpl* target, const Validated& v) {
+  return target != nullptr ? Outputs(TensorRef::share(target)) : outputs(v);
+}
 
 /// Two storages may be borrowed from one array, so addresses count.
 bool share_memory(const TensorImpl& a, const TensorImpl& b);

@@ -49,31 +49,26 @@ double exact_quotient(__int128 sum, std::int64_t n, bool to_odd) {
   return sum < 0 ? -r : r;
 }
 
-/// Fresh outputs, filled by f as one kernel step. `describe(recorder, outputs)` ends the step.
-template <class R, class F, class Describe>
-Outputs timed(R rec, const Validated& v, TensorImpl* target, F f, Describe describe) {
-  if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
-  Outputs o = target != nullptr ? Outputs(TensorRef::share(target)) : outputs(v);
-  if constexpr (R::on) {
-    describe_output(rec.r, *o[0], target != nullptr);
-    rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
-  }
+/// Outputs, fresh or the target, filled by f as one kernel step. `describe(recorder, outputs)` ends the step.
+template <class F, class Describe>
+Outputs timed(Recorder* rec, const Validated& v, TensorImpl* target, F f, Describe describe) {
+  Span made(rec, Phase::compute, Who::backend, Who::backend, StepKind::self);
+  Outputs o = outputs_or(target, v);
+  if (made.over()) describe_output(made, *o[0], target != nullptr);
+  Span span(rec, Phase::compute, Who::backend, Who::kernel, StepKind::request);
   f(o);
-  if constexpr (R::on) describe(rec.r, o);
+  if (span.over()) describe(*rec, o);
   return o;
 }
-/// Of a step of which nothing is counted but the threads.
-auto plainly(const Validated& v) {
+/// The same where nothing is counted but the threads.
+template <class F>
+Outputs timed(Recorder* rec, const Validated& v, TensorImpl* target, F f) {
   threads_detail::last_threads = 1;
-  return [&v](Recorder& r, const Outputs& o) {
+  return timed(rec, v, target, f, [&v](Recorder& r, const Outputs& o) {
     LoopReport report;
     report.threads = threads_detail::last_threads;
     describe_kernel(r, v, report, o);
-  };
-}
-template <class R, class F>
-Outputs timed(R rec, const Validated& v, F f) {
-  return timed(rec, v, nullptr, f, plainly(v));
+  });
 }
 
 /// The axes that a reduction reduces, one bit each.
@@ -151,14 +146,14 @@ void check_survival(const TensorImpl& x, Dtype to) {
                    {{"op", std::string("astype")}, {"position", bad}, {"value", value[0]}});
 }
 
-template <class R>
-Outputs reduced(R rec, const Validated& v, ReduceOp op) {
+template <ReduceOp op>
+Outputs run_reduction(const Validated& v, TensorImpl*, Recorder* rec) {
   const Call& c = v.call();
   const TensorImpl& x = c.x(0);
   const std::uint64_t mask = reduced_axes(c);
   ByteStrides strides;
   byte_strides(x, x.shape(), strides);
-  return timed(rec, v, [&](const Outputs& o) {
+  return timed(rec, v, nullptr, [&](const Outputs& o) {
     TensorImpl& out = *o[0];
     if (op == ReduceOp::mean && kind(x.dtype()) <= Kind::integer && is_floating(out.dtype())) {
       if (integer_mean(x, mask, strides, out)) return;
@@ -176,11 +171,10 @@ Outputs reduced(R rec, const Validated& v, ReduceOp op) {
   });
 }
 
-template <class R>
-Outputs converted(R rec, const Validated& v, TensorImpl* target) {
+Outputs run_conversion(const Validated& v, TensorImpl* target, Recorder* rec) {
   const Call& c = v.call();
   const TensorImpl& x = c.x(0);
-  if constexpr (R::on) rec.r.begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
+  Span made(rec, Phase::compute, Who::backend, Who::backend, StepKind::self);
   const auto* cast = c.attrs != nullptr ? c.attrs->get_if<AstypeBackward::Attr>() : nullptr;
   if (cast != nullptr && cast->check) check_survival(x, v.out_dtype());
   TensorRef source = TensorRef::share(c.in[0].tensor);
@@ -189,69 +183,39 @@ Outputs converted(R rec, const Validated& v, TensorImpl* target) {
     source = backend().empty(x.dtype(), x.shape());
     copy(x, *source);
   }
-  Outputs o = target != nullptr ? Outputs(TensorRef::share(target)) : outputs(v);
-  if constexpr (R::on) {
-    describe_output(rec.r, *o[0], target != nullptr);
-    rec.r.begin(Phase::compute, Who::backend, Who::kernel, StepKind::request);
-  }
-  [[maybe_unused]] LoopReport report;
+  Outputs o = outputs_or(target, v);
+  if (made.over()) describe_output(made, *o[0], target != nullptr);
+  Span span(rec, Phase::compute, Who::backend, Who::kernel, StepKind::request);
+  LoopReport report;
   if (copy_few(*source, *o[0])) {
-    if constexpr (R::on)
-      describe_kernel(rec.r, v, {one_call, 1, false, false, 1, source->nbytes() + o[0]->nbytes()}, o);
-    return o;
+    report = {one_call, 1, false, false, 1, source->nbytes() + o[0]->nbytes()};
+  } else {
+    ByteStrides a, b;
+    cpu::copy(stored(*source, x.shape(), a), stored(*o[0], x.shape(), b), x.shape(),
+              rec != nullptr ? &report : nullptr);
   }
-  ByteStrides a, b;
-  cpu::copy(stored(*source, x.shape(), a), stored(*o[0], x.shape(), b), x.shape(), R::on ? &report : nullptr);
-  if constexpr (R::on) describe_kernel(rec.r, v, report, o);
+  if (span.over()) describe_kernel(*rec, v, report, o);
   return o;
 }
 
-/// The route of an op that has `f`, with the recorder or without.
-template <class F>
-Outputs route(Recorder* rec, F f) {
-  if (rec != nullptr) [[unlikely]]
-    return f(LiveRecorder{*rec});
-  return f(NoRecorder{});
-}
-
-template <ReduceOp op>
-Outputs run_reduction(const Validated& v, TensorImpl*, Recorder* rec) {
-  return route(rec, [&](auto r) { return reduced(r, v, op); });
-}
-
-Outputs run_conversion(const Validated& v, TensorImpl* target, Recorder* rec) {
-  return route(rec, [&](auto r) { return converted(r, v, target); });
-}
-
 Outputs run_matmul(const Validated& v, TensorImpl*, Recorder* rec) {
-  return route(rec, [&]<class R>(R r) {
-    GemmReport report;
-    return timed(
-        r, v, nullptr,
-        [&](const Outputs& o) { matmul(v.call().x(0), v.call().x(1), *o[0], R::on ? &report : nullptr); },
-        [&](Recorder& recorder, const Outputs&) { describe_product(recorder, v, report); });
-  });
+  GemmReport report;
+  return timed(
+      rec, v, nullptr,
+      [&](const Outputs& o) { matmul(v.call().x(0), v.call().x(1), *o[0], rec != nullptr ? &report : nullptr); },
+      [&](Recorder& r, const Outputs&) { describe_product(r, v, report); });
 }
 
-/// An op whose work is one function of its call and its output, or all its outputs.
+/// An op whose work is one function of its call and its output, or all its outputs. In place it fills the target,
+/// whatever its strides.
 template <auto work>
-Outputs run_plainly(const Validated& v, TensorImpl*, Recorder* rec) {
-  return route(rec, [&](auto r) {
-    return timed(r, v, [&](const Outputs& o) {
-      if constexpr (std::is_invocable_v<decltype(work), const Call&, TensorImpl&>) {
-        work(v.call(), *o[0]);
-      } else {
-        work(v.call(), o);
-      }
-    });
-  });
-}
-
-/// In place it fills the target, whatever its strides.
-Outputs run_full(const Validated& v, TensorImpl* target, Recorder* rec) {
-  return route(rec, [&](auto r) {
-    return timed(
-        r, v, target, [&](const Outputs& o) { fill_full(v.call(), *o[0]); }, plainly(v));
+Outputs run_plainly(const Validated& v, TensorImpl* target, Recorder* rec) {
+  return timed(rec, v, target, [&](const Outputs& o) {
+    if constexpr (std::is_invocable_v<decltype(work), const Call&, TensorImpl&>) {
+      work(v.call(), *o[0]);
+    } else {
+      work(v.call(), o);
+    }
   });
 }
 
@@ -282,7 +246,7 @@ constexpr Entry entries[] = {
     {"true_positions", run_plainly<true_positions>},
     {"last_writers", run_plainly<last_writers>},
     {"empty", run_plainly<leave_empty>},
-    {"full", run_full},
+    {"full", run_plainly<fill_full>},
     {"arange", run_plainly<fill_range>},
     {"linspace", run_plainly<fill_linspace>},
     {"eye", run_plainly<fill_eye>},

@@ -20,7 +20,7 @@ Outputs run(const Validated& v, TensorImpl* target, Recorder* rec) {
       if (o.tensor != nullptr) watch->note(*o.tensor);
     }
   }
-  if (rec != nullptr) rec->begin(Phase::compute, Who::backend, Who::backend, StepKind::self);
+  Span span(rec, Phase::compute, Who::backend, Who::backend, StepKind::self);
   Outputs o;
   if (target != nullptr) {
     o.add(TensorRef::share(target));
@@ -29,10 +29,7 @@ Outputs run(const Validated& v, TensorImpl* target, Recorder* rec) {
       o.add(allocate(v.out_dtype(k), v.shape(k), v.strides(k)));
     }
   }
-  if (rec != nullptr) {
-    rec->stop();
-    rec->end("nothing to compute", {}, "tensors on meta have a shape and no values");
-  }
+  if (span.over()) span.end(Event::nothing_computed);
   return o;
 }
 
