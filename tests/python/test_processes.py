@@ -181,7 +181,12 @@ time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 0.05)
 """
 
 
-@pytest.mark.parametrize("work", ENDLESS)
+# At exit Python ends a thread that looks for OpenBLAS by unwinding its stack, which ASan takes for an overflow of its
+# own frame (in sigaltstack, below __asan_handle_no_return).
+ENDED_BY_FORCE = [pytest.param(w, marks=pytest.mark.plain) if w == "matmul" else w for w in ENDLESS]
+
+
+@pytest.mark.parametrize("work", ENDED_BY_FORCE)
 def test_c7_exit_while_daemon_threads_compute(work):
     for _ in range(2):
         run(DAEMONS.replace("WORK", ENDLESS[work]))
