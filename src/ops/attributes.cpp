@@ -12,19 +12,13 @@
 
 namespace hyalite {
 
-Ints::Ints(std::span<const std::int64_t> values) : size_(values.size()) {
-  std::int64_t* to = near_;
-  if (size_ > most_inline) {
-    const pool::Block b = pool::allocate(size_ * sizeof(std::int64_t));
-    capacity_ = b.capacity;
-    to = far_ = static_cast<std::int64_t*>(b.data);
-  }
-  std::copy(values.begin(), values.end(), to);
+std::int64_t* Ints::spill() {
+  const pool::Block b = pool::allocate(size_ * sizeof(std::int64_t));
+  capacity_ = b.capacity;
+  return far_ = static_cast<std::int64_t*>(b.data);
 }
 
-Ints::~Ints() {
-  if (capacity_ != 0) pool::release(far_, capacity_);
-}
+void Ints::release() noexcept { pool::release(far_, capacity_); }
 
 void Ints::swap(Ints& o) noexcept {
   // Both forms of the union are plain bytes.

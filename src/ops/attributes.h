@@ -2,6 +2,7 @@
 /// fields gives keywords, stubs, traces and docs.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cassert>
@@ -31,7 +32,10 @@ class Ints {
   static constexpr std::size_t most_inline = 6;
 
   Ints() {}
-  Ints(std::span<const std::int64_t> values);
+  Ints(std::span<const std::int64_t> values) : size_(values.size()) {
+    std::int64_t* to = size_ <= most_inline ? near_ : spill();
+    std::copy(values.begin(), values.end(), to);
+  }
   Ints(const Shape& values) : Ints(std::span<const std::int64_t>(values)) {}
   Ints(const Ints& o) : Ints(std::span<const std::int64_t>(o)) {}
   Ints(Ints&& o) noexcept {
@@ -43,7 +47,10 @@ class Ints {
     swap(o);
     return *this;
   }
-  ~Ints();
+  ~Ints() {
+    if (capacity_ != 0) [[unlikely]]
+      release();
+  }
 
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
@@ -57,6 +64,9 @@ class Ints {
 
  private:
   void swap(Ints& o) noexcept;
+  /// Room for all of it in a block of the pool.
+  std::int64_t* spill();
+  void release() noexcept;
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;  // bytes of the pool's block; 0 when inline
   union {
@@ -169,8 +179,13 @@ struct AttrField {
 class Attributes;
 using AttrRef = Ref<const Attributes>;
 
+/// Its address is the aggregate's type.
+template <class A>
+inline constexpr char attr_tag = 0;
+
 /// What there is to know of an aggregate without its type.
 struct AttrLayout {
+  const void* tag = nullptr;  ///< attr_tag
   std::vector<AttrField> fields;
   std::size_t size = 0;
   void (*copy)(void* to, const void* from) = nullptr;
@@ -188,7 +203,13 @@ class alignas(16) Attributes {
  public:
   template <AttrAggregate A>
   static AttrRef make(A values) {
-    return AttrRef::adopt(build(attr_layout<A>(), [&](void* to) { new (to) A(std::move(values)); }));
+    return make_by([&] { return std::move(values); });
+  }
+  /// From what f returns, which is made where it stays.
+  template <class F>
+  static AttrRef make_by(F f) {
+    using A = decltype(f());
+    return AttrRef::adopt(build(attr_layout<A>(), [&](void* to) { new (to) A(f()); }));
   }
   /// A copy, to be changed by its maker.
   static Ref<Attributes> copy_of(const Attributes& a);
@@ -200,13 +221,13 @@ class alignas(16) Attributes {
 
   template <AttrAggregate A>
   const A& as() const {
-    assert(layout_ == &attr_layout<A>());
+    assert(layout_->tag == &attr_tag<A>);
     return *static_cast<const A*>(values());
   }
   /// Null if they are another aggregate.
   template <AttrAggregate A>
   const A* get_if() const {
-    return layout_ == &attr_layout<A>() ? static_cast<const A*>(values()) : nullptr;
+    return layout_->tag == &attr_tag<A> ? static_cast<const A*>(values()) : nullptr;
   }
   const AttrLayout& layout() const { return *layout_; }
   const void* values() const { return this + 1; }
@@ -305,6 +326,7 @@ const AttrLayout& attr_layout() {
   static const AttrLayout layout = [] {
     static_assert(alignof(A) <= alignof(Attributes));
     AttrLayout l;
+    l.tag = &attr_tag<A>;
     const A first{};
     each_field(first, [&]<class T>(int i, const T& field) {
       l.fields.push_back({A::names[static_cast<std::size_t>(i)], FieldTraits<T>::type,

@@ -34,7 +34,7 @@ struct OutputSpec {
   DimList strides;          ///< in elements; the guard makes those of ops that say none
   std::int64_t offset = 0;  ///< of a view, from its operand's first element, in elements of its own dtype
 
-  OutputSpec() = default;
+  OutputSpec() {}  // not defaulted: `OutputSpec()` would zero all of it
   OutputSpec(Dtype d, const DimList& s) : dtype(d), shape(s) {}
 };
 

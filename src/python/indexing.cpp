@@ -248,8 +248,10 @@ class BasicKey {
     const auto list = [](const std::array<std::int64_t, max_rank>& a, int n) {
       return Ints(Dims(a.data(), static_cast<std::size_t>(n)));
     };
-    return Attributes::make(SliceBackward::Attr{list(starts_, axis_), list(steps_, axis_), list(sizes_, axis_),
-                                                list(drop_, drop_count_), list(fresh_, fresh_count_)});
+    return Attributes::make_by([&] {
+      return SliceBackward::Attr{list(starts_, axis_), list(steps_, axis_), list(sizes_, axis_),
+                                 list(drop_, drop_count_), list(fresh_, fresh_count_)};
+    });
   }
 
  private:
@@ -485,7 +487,9 @@ bool store_number(TensorImpl& x, PyObject* key, PyObject* value) {
   const Scalar stored = number_in("setitem", u, to);
   const Operand in = tensor_operand(&x);
   const TensorRef view = apply(slice_op(), {&in, 1}, k.attributes().get());
-  const AttrRef attrs = Attributes::make(FullBackward::Attr{Ints(view->shape()), stored, to, x.device()});
+  const AttrRef attrs = Attributes::make_by([&] {
+    return FullBackward::Attr{Ints(view->shape()), stored, to, x.device()};
+  });
   apply(full, {}, attrs.get(), view.get());
   return true;
 }

@@ -100,10 +100,12 @@ HYALITE_OP(reshape)
 // ---- creation -----------------------------------------------------------------------------------------------------
 
 PyObject* made_empty(const Ints& shape, Dtype dtype, std::optional<Device> device) {
-  return wrap(apply(empty_op(), {}, Attributes::make(EmptyBackward::Attr{shape, dtype, device}).get()));
+  const AttrRef attrs = Attributes::make_by([&] { return EmptyBackward::Attr{shape, dtype, device}; });
+  return wrap(apply(empty_op(), {}, attrs.get()));
 }
 PyObject* made_full(const Ints& shape, const Scalar& value, Dtype dtype, std::optional<Device> device) {
-  return wrap(apply(full_op(), {}, Attributes::make(FullBackward::Attr{shape, value, dtype, device}).get()));
+  const AttrRef attrs = Attributes::make_by([&] { return FullBackward::Attr{shape, value, dtype, device}; });
+  return wrap(apply(full_op(), {}, attrs.get()));
 }
 
 constexpr char shape_text[] = "(shape, *, dtype=None, device=None)";
@@ -164,8 +166,10 @@ PyObject* arange(const Takes& t, PyObject* const* args, Py_ssize_t n, PyObject* 
   const bool plain = whole(one ? nullptr : start, 0, from) && whole(one ? start : stop, 0, to) && whole(step, 1, by);
   if (!plain || by == 0 || given(dtype) || given(device)) return longer_way(t, "hyalite._creation", args, n, names);
   const long long span = to - from, count = (span / by) + ((span % by != 0) && ((span < 0) == (by < 0)));
-  const ArangeBackward::Attr attr{Scalar(from), Scalar(by), std::max(count, 0LL), Dtype::int64, {}};
-  return wrap(apply(arange_op(), {}, Attributes::make(attr).get()));
+  const AttrRef attrs = Attributes::make_by([&] {
+    return ArangeBackward::Attr{Scalar(from), Scalar(by), std::max(count, 0LL), Dtype::int64, {}};
+  });
+  return wrap(apply(arange_op(), {}, attrs.get()));
 }
 
 // ---- movement -----------------------------------------------------------------------------------------------------

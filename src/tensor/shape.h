@@ -19,7 +19,7 @@ using Dims = std::span<const std::int64_t>;
 /// Up to max_rank sizes, on the stack.
 class DimList {
  public:
-  DimList() = default;
+  DimList() {}  // not defaulted: `DimList()` would zero all of it
   // Only as much as is in use.
   DimList(const DimList& d) : n_(d.n_) { std::copy(d.begin(), d.end(), v_.begin()); }
   DimList& operator=(const DimList& d) {

@@ -96,6 +96,28 @@ DimList layout_of(const Call& c, Dims shape) {
   return fresh;
 }
 
+/// Whether `from` broadcasts to `to`.
+bool fits(Dims from, Dims to) {
+  if (from.size() > to.size()) return false;
+  to = to.last(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (from[i] != to[i] && from[i] != 1) return false;
+  }
+  return true;
+}
+
+/// The row-major operand whose shape is the result's; null where there is none.
+const TensorImpl* filled(const Call& c) {
+  for (const Operand& o : c.in) {
+    if (o.tensor == nullptr || !o.tensor->contiguous()) continue;
+    const auto in_it = [&](const Operand& other) {
+      return other.tensor == nullptr || fits(other.tensor->shape(), o.tensor->shape());
+    };
+    if (std::ranges::all_of(c.in, in_it)) return o.tensor;
+  }
+  return nullptr;
+}
+
 /// The hub a comparison of unequal dtypes widens to.
 bool comparable(Dtype t) { return !is_complex(t); }
 
@@ -138,8 +160,11 @@ void SchemaGuard::check_elementwise(Validated& v, bool in_place) {
   v.out_dtype_ = schema.result_dtype(dtype);
   if (same) {
     v.like_ = lead;
+    v.uniform_ = true;
     return;
   }
+  v.like_ = filled(c);
+  if (v.like_ != nullptr) return;
   OutputSpec& spec = v.make_spec(0);
   DimList& shape = spec.shape;
   shape = DimList(lead->shape());
@@ -209,7 +234,14 @@ void SchemaGuard::foresee(Validated& v) {
   for (int k = 0; k < c.op.outputs; ++k) {
     OutputSpec& o = *specs[static_cast<std::size_t>(k)];
     checked_numel(o.shape, itemsize(o.dtype));
-    if (schema.kind == OpKind::primitive) o.strides = schema.keeps_layout ? layout_of(c, o.shape) : row_major(o.shape);
+    if (schema.kind != OpKind::primitive) continue;
+    if (!schema.keeps_layout) {
+      o.strides = row_major(o.shape);
+    } else if (const TensorImpl& x = c.x(0); x.contiguous() && c.op.outputs == 1 && same_dims(x.shape(), o.shape)) {
+      v.like_ = &x;
+    } else {
+      o.strides = layout_of(c, o.shape);
+    }
   }
 }
 

@@ -25,6 +25,8 @@ class Validated {
   Dims strides(int k = 0) const { return like_ != nullptr ? like_->strides() : Dims(spec(k).strides); }
   /// The operand whose shape and strides the outputs take over; null where they had to be made.
   const TensorImpl* like() const { return like_; }
+  /// All other tensors lie as that one does.
+  bool uniform() const { return uniform_; }
   /// Of a view: where it begins, and whether the operand's strides allow it.
   std::int64_t offset() const { return spec_at(0).offset; }
   bool viewable() const { return viewable_; }
@@ -38,6 +40,7 @@ class Validated {
   Device device_;
   Dtype dtype_ = Dtype::float32, out_dtype_ = Dtype::float32;
   const TensorImpl* like_ = nullptr;
+  bool uniform_ = false;
   bool mixed_ = false;
   bool viewable_ = true;
   int real_operand_ = -1;
@@ -92,6 +95,7 @@ class SchemaGuard {
     v.dtype_ = a->dtype();
     v.out_dtype_ = c.op.schema.result_dtype(a->dtype());
     v.like_ = a;
+    v.uniform_ = true;
     return true;
   }
   static void check_elementwise(Validated& v, bool in_place);

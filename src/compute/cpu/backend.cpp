@@ -27,9 +27,7 @@ void fill(TensorImpl& to, const std::byte* value) {
   if (to.contiguous() && bytes <= 1024) {
     if (bytes == 0) return;
     std::memcpy(to.address(), value, size);
-    for (std::size_t done = size; done < bytes; done *= 2) {
-      std::memcpy(to.address() + done, to.address(), std::min(done, bytes - done));
-    }
+    repeat(to.address(), size, bytes);
     return;
   }
   ByteStrides none{}, b;

@@ -33,10 +33,11 @@ void fill_with(TensorImpl& out, Dtype wide_dtype, F f) {
 }
 
 void fill_with_number(TensorImpl& out, const Scalar& value) {
-  alignas(16) std::array<std::byte, 16> bytes{};
-  encode_scalar(value, out.dtype(), bytes.data());
-  const bool zero = std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
-  if (!(zero && out.storage()->zeroed())) backend().fill(out, bytes.data());
+  std::array<std::uint64_t, 2> words{};
+  auto* bytes = reinterpret_cast<std::byte*>(words.data());
+  encode_scalar(value, out.dtype(), bytes);
+  const bool zero = (words[0] | words[1]) == 0;
+  if (!(zero && out.storage()->zeroed())) backend().fill(out, bytes);
 }
 
 }  // namespace

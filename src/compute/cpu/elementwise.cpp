@@ -24,16 +24,25 @@ static_assert(leaf_count(max_arity, most_outputs) + 1 <= max_operands);
 
 constexpr std::size_t few_bytes = 2048;  // of an operand that is written out, for a small kernel call
 
-/// Bytes that repeat the first `size`, up to `all`.
-void repeat(std::byte* to, std::size_t size, std::size_t all) {
-  for (std::size_t done = size; done < all; done *= 2) std::memcpy(to + done, to, std::min(done, all - done));
-}
-
-/// A number as an operand of `n` elements, or of as many as `few_bytes` hold, if these are fewer: how many.
+/// A number as an operand of `n` elements, or of as many as `few_bytes` hold, if these are fewer: how many. `to` has
+/// room up to a multiple of 16 bytes.
 std::size_t write_out(const Operand& number, std::size_t n, std::byte* to) {
   const std::size_t size = itemsize(number.dtype), all = std::min(n * size, few_bytes);
-  std::memcpy(to, number.bytes.data(), size);
-  repeat(to, size, all);
+  const auto first = [&]<class T>(T pattern) {
+    std::memcpy(&pattern, number.bytes.data(), sizeof pattern);
+    return static_cast<std::uint64_t>(pattern);
+  };
+  std::array<std::uint64_t, 2> word;
+  if (size == 16) {
+    std::memcpy(word.data(), number.bytes.data(), 16);
+  } else {
+    word[0] = size == 4   ? first(std::uint32_t{}) * 0x1'0000'0001
+              : size == 8 ? first(std::uint64_t{})
+              : size == 2 ? first(std::uint16_t{}) * 0x1'0001'0001'0001
+                          : first(std::uint8_t{}) * 0x0101'0101'0101'0101;
+    word[1] = word[0];
+  }
+  for (std::size_t at = 0; at < all; at += 16) std::memcpy(to + at, word.data(), 16);
   return all / size;
 }
 
@@ -44,43 +53,46 @@ void pick(const std::byte* from, std::int64_t step, std::int64_t n, std::byte* t
     std::memcpy(to + i * static_cast<std::int64_t>(sizeof(T)), from + i * step, sizeof(T));
 }
 
-/// The elements of `t` broadcast to the shape, one behind the other.
-void write_out(const TensorImpl& t, Dims shape, std::byte* to) {
-  ByteStrides strides;
-  byte_strides(t, shape, strides);
-  const int last = static_cast<int>(shape.size()) - 1;
-  const std::size_t size = itemsize(t.dtype());
-  const std::int64_t n = shape[last], step = strides[last], row = n * static_cast<std::int64_t>(size);
-  const auto copy_row = [&](const std::byte* from) {
-    if (step == static_cast<std::int64_t>(size)) {
-      std::memcpy(to, from, static_cast<std::size_t>(row));
-    } else if (step == 0) {
-      std::memcpy(to, from, size);
-      repeat(to, size, static_cast<std::size_t>(row));
-    } else {
-      size == 1   ? pick<std::uint8_t>(from, step, n, to)
-      : size == 2 ? pick<std::uint16_t>(from, step, n, to)
-      : size == 4 ? pick<std::uint32_t>(from, step, n, to)
-      : size == 8 ? pick<std::uint64_t>(from, step, n, to)
-                  : pick<std::array<std::uint64_t, 2>>(from, step, n, to);
-    }
-    to += row;
-  };
-  std::array<std::int64_t, max_rank> at;
-  std::fill_n(at.begin(), last + 1, 0);
-  const std::byte* from = t.address();
-  for (;;) {
-    copy_row(from);
-    int d = last - 1;
-    for (; d >= 0; --d) {
-      from += strides[d];
-      if (++at[d] < shape[d]) break;
-      from -= strides[d] * shape[d];
-      at[d] = 0;
-    }
-    if (d < 0) return;
+/// Elements that are broadcast, one behind the other in memory.
+class Written {
+ public:
+  Written(const TensorImpl& t, Dims shape) : shape_(shape), size_(itemsize(t.dtype())) {
+    byte_strides(t, shape, strides_);
   }
-}
+  /// Those of the axes from `axis` on; where they end. There is at least one axis.
+  std::byte* write(const std::byte* from, std::byte* to, int axis = 0) const {
+    const std::int64_t n = shape_[axis], step = strides_[axis];
+    const bool innermost = axis + 1 == static_cast<int>(shape_.size());
+    if (step == 0) {
+      std::byte* end = innermost ? copy(from, 1, step, to) : write(from, to, axis + 1);
+      const auto once = static_cast<std::size_t>(end - to), all = once * static_cast<std::size_t>(n);
+      repeat(to, once, all);
+      return to + all;
+    }
+    if (innermost) return copy(from, n, step, to);
+    for (std::int64_t i = 0; i < n; ++i) to = write(from + i * step, to, axis + 1);
+    return to;
+  }
+
+ private:
+  std::byte* copy(const std::byte* from, std::int64_t n, std::int64_t step, std::byte* to) const {
+    const std::size_t all = static_cast<std::size_t>(n) * size_;
+    if (step == static_cast<std::int64_t>(size_)) {
+      std::memcpy(to, from, all);
+    } else {
+      size_ == 1   ? pick<std::uint8_t>(from, step, n, to)
+      : size_ == 2 ? pick<std::uint16_t>(from, step, n, to)
+      : size_ == 4 ? pick<std::uint32_t>(from, step, n, to)
+      : size_ == 8 ? pick<std::uint64_t>(from, step, n, to)
+                   : pick<std::array<std::uint64_t, 2>>(from, step, n, to);
+    }
+    return to + all;
+  }
+
+  Dims shape_;
+  std::size_t size_;
+  ByteStrides strides_;
+};
 
 /// Calls of the kernel for `piece` elements each, beside which the numbers stay where they are.
 [[gnu::noinline]] void call_in_pieces(const Call& c, const Outputs& o, ElementwiseFn fn, const void* const* in,
@@ -145,7 +157,7 @@ LoopReport call_report(const Call& c, const Outputs& o, std::size_t piece) {
   const Call& c = v.call();
   const TensorImpl* like = v.like();
   const std::size_t n = c.in.size();
-  if (like == nullptr || c.attrs != nullptr || c.op.outputs != 1 || v.mixed() || v.real_operand() >= 0) return false;
+  if (!v.uniform() || c.attrs != nullptr || c.op.outputs != 1 || v.mixed() || v.real_operand() >= 0) return false;
   const ElementwiseFn fn = kernels().forward[c.op.elementwise][static_cast<std::size_t>(v.dtype())];
   if (fn == nullptr || like->nbytes() > small_bytes || c.op.schema.check != Check::none) return false;
   const void* in[max_arity];
@@ -194,10 +206,10 @@ bool small(Recorder* rec, const Validated& v, const Outputs& o) {
       continue;
     }
     const TensorImpl& t = *c.in[i].tensor;
-    if (v.like() == nullptr && !(t.contiguous() && t.numel() == o[0]->numel())) {
+    if (!v.uniform() && !(t.contiguous() && t.numel() == o[0]->numel())) {
       const std::size_t all = static_cast<std::size_t>(o[0]->numel()) * itemsize(t.dtype());
       if (all > few_bytes || all == 0) return false;
-      write_out(t, o[0]->shape(), written[i]);
+      Written(t, o[0]->shape()).write(t.address(), written[i]);
       in[i] = written[i];
       continue;
     }

@@ -27,7 +27,10 @@ LoopOperand operand(const TensorImpl& t, Dims shape, ByteStrides& strides) {
 TensorRef output(const Validated& v, int k) {
   const Dtype dtype = v.out_dtype(k);
   if (v.like() != nullptr) return output_like(*v.like(), dtype);
-  return backend().allocate(dtype, v.shape(k), v.strides(k));
+  std::int64_t n = 1;  // which the guard has checked
+  for (const std::int64_t size : v.shape(k)) n = wrapping_multiply(n, size);
+  return TensorImpl::make(dtype, {}, v.shape(k), v.strides(k),
+                          Storage::allocate(static_cast<std::size_t>(n) * itemsize(dtype)));
 }
 
 Outputs outputs(const Validated& v) {

@@ -1,7 +1,9 @@
 /// What the CPU's primitives share: strides in bytes, outputs, and whether two tensors lie in the same memory.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "compute/backend.h"
 #include "compute/cpu/loops.h"
@@ -22,6 +24,11 @@ LoopOperand operand(const TensorImpl& t, Dims shape, ByteStrides& strides);
 /// As it lies, for copies.
 LoopOperand stored(const TensorImpl& t, Dims shape, ByteStrides& strides);
 
+/// Bytes that repeat the first `size`, up to `all`.
+inline void repeat(std::byte* to, std::size_t size, std::size_t all) {
+  for (std::size_t done = size; done < all; done *= 2) std::memcpy(to + done, to, std::min(done, all - done));
+}
+
 /// Fresh memory with the shape and strides of a dense tensor.
 inline TensorRef output_like(const TensorImpl& dense, Dtype dtype) {
   const std::size_t bytes = static_cast<std::size_t>(dense.numel()) * itemsize(dtype);
@@ -33,7 +40,8 @@ TensorRef output(const Validated& v, int k = 0);
 Outputs outputs(const Validated& v);
 /// The target of an in-place op, else fresh memory.
 inline Outputs outputs_or(TensorImpl* target, const Validated& v) {
-  return target != nullptr ? Outputs(TensorRef::share(target)) : outputs(v);
+  if (target != nullptr) return Outputs(TensorRef::share(target));
+  return v.call().op.outputs == 1 ? Outputs(output(v)) : outputs(v);
 }
 
 /// Two storages may be borrowed from one array, so addresses count.

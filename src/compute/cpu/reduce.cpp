@@ -15,7 +15,6 @@
 #include "compute/cpu/reduce_convert.h"
 #include "compute/cpu/reduce_walk.h"
 #include "compute/cpu/threads.h"
-#include "hyalite/error.h"
 
 namespace hyalite {
 namespace {
@@ -39,11 +38,6 @@ bool is_arg(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::argm
 bool is_extreme(ReduceOp op) { return op == ReduceOp::max || op == ReduceOp::min || is_arg(op); }
 bool is_idempotent(ReduceOp op) {
   return op == ReduceOp::max || op == ReduceOp::min || op == ReduceOp::any || op == ReduceOp::all;
-}
-
-const char* op_name(ReduceOp op) {
-  constexpr const char* names[] = {"sum", "prod", "mean", "max", "min", "any", "all", "argmax", "argmin"};
-  return names[static_cast<int>(op)];
 }
 
 // ---- what to run ----------------------------------------------------------------------------------------------------
@@ -695,10 +689,6 @@ bool reduce_supports(ReduceOp op, Dtype t, Dtype result) noexcept {
 }
 
 bool reduce(const ReduceArgs& args, const ReduceKernels& kernels) {
-  if (!reduce_supports(args.op, args.dtype, args.result)) {
-    throw Unsupported(std::string(op_name(args.op)) + "(): no reduction from " + std::string(name(args.dtype)) +
-                      " to " + std::string(name(args.result)));
-  }
   if (reduce_few(args, kernels) || has_empty_axis(args, false)) return true;
   const Plan p = make_plan(args, kernels);
   if (p.n > 0) return run_plan(p);

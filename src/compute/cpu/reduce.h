@@ -77,8 +77,7 @@ struct ReduceKernels {
 bool reduce_supports(ReduceOp op, Dtype dtype, Dtype result) noexcept;
 
 /// Computes one reduction with up to `num_threads()` threads; false when the user interrupted it (the output is then
-/// unfinished). `Unsupported` for a combination `reduce_supports` denies, before the first write. max, min, argmax and
-/// argmin have something to reduce.
+/// unfinished). The combination is one that `reduce_supports`; max, min, argmax and argmin have something to reduce.
 bool reduce(const ReduceArgs& args, const ReduceKernels& kernels);
 
 }  // namespace hyalite
