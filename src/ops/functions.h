@@ -141,6 +141,7 @@ struct PowBackward : BinaryKernel<PowBackward> {
                                    .ulp = 1,
                                    .gradient_ulp = {6, 12},
                                    .slot = Slot::power,
+                                   .with_two = "square",
                                    .check = Check::integer_exponent,
                                    .numpy = "power"};
   static auto formula(auto x, auto y) { return power(x, y); }

@@ -109,9 +109,10 @@ struct OpSchema {
   double complex_ulp = 6;  ///< of complex results: |error| in units of epsilon * |result|
   Integers integers = Integers::native;
   Slot slot = Slot::none;
-  std::string_view params = {};  ///< names of the operands; by default x, or x1, x2
-  std::array<Role, 3> roles{};   ///< of the operands
-  bool mixed = false;            ///< accepts unequal dtypes and compares them exactly (comparisons only)
+  std::string_view with_two = {};  ///< the op of one operand that it is of reals where the second is the number 2
+  std::string_view params = {};    ///< names of the operands; by default x, or x1, x2
+  std::array<Role, 3> roles{};     ///< of the operands
+  bool mixed = false;              ///< accepts unequal dtypes and compares them exactly (comparisons only)
   bool commutes = false;
   bool real_with_complex = false;  ///< a real operand beside a complex one works by component
   bool identity_on_reals = false;  ///< gives a tensor of a real dtype back as it is

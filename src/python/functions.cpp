@@ -244,7 +244,8 @@ PyObject* wrapped(const OpInfo& op, std::span<const Operand> in, const Attribute
 }
 
 PyObject* result_of(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs) {
-  PyObject* result = wrapped(op, in, attrs);
+  const auto [called, operands] = simplified(op, in);
+  PyObject* result = wrapped(called, operands, attrs);
   Span span(active_recorder(context()), Phase::result, Who::binding, Who::user, StepKind::result);
   if (span.over()) span.end(Event::wrapped);
   return result;

@@ -217,6 +217,22 @@ bool plain_number(const OpInfo& op, PyObject* o, Dtype dtype, Operand& to) {
   return true;
 }
 
+Simplified with_two(const OpInfo& op, std::span<const Operand> in) {
+  static const std::vector<const OpInfo*> simpler = [] {
+    std::vector<const OpInfo*> by_op;
+    for (const OpInfo& o : op_table()) {
+      by_op.push_back(o.schema.with_two.empty() ? nullptr : &find_op(o.schema.with_two));
+    }
+    return by_op;
+  }();
+  const TensorImpl* x = in[0].tensor;
+  const Operand& power = in[1];
+  // Under autocast the two ops have policies of their own.
+  if (x == nullptr || power.tensor != nullptr || is_complex(x->dtype()) || context().autocast.enabled) return {op, in};
+  const bool two = power.scalar.kind <= Kind::integer ? power.scalar.integer == 2 : power.scalar.re == 2;
+  return two ? Simplified{*simpler[static_cast<std::size_t>(op.index)], in.first(1)} : Simplified{op, in};
+}
+
 std::optional<bool> compare_numbers(const OpInfo& op, std::span<const Unwrapped> args) {
   constexpr struct {
     Slot slot;

@@ -32,6 +32,19 @@ bool unwrap_or_scalar(PyObject* o, Unwrapped& to, bool defers = false);
 /// A Python float or int as an operand beside a tensor of `dtype`, where nothing is to be decided: false where it is.
 bool plain_number(const OpInfo& op, PyObject* o, Dtype dtype, Operand& to);
 
+/// What is called for an op of these operands.
+struct Simplified {
+  const OpInfo& op;
+  std::span<const Operand> in;
+};
+/// x ** 2 of reals as `square`: correctly rounded, and one multiplication.
+Simplified with_two(const OpInfo& op, std::span<const Operand> in);
+inline Simplified simplified(const OpInfo& op, std::span<const Operand> in) {
+  if (!op.schema.with_two.empty()) [[unlikely]]
+    return with_two(op, in);
+  return {op, in};
+}
+
 /// For the trace: dtype, shape and device of a tensor, or the number as Python writes it.
 std::string described(const Unwrapped& u);
 

@@ -82,8 +82,9 @@ PyObject* wrap_several(Recorder* rec, const Outputs& results) {
 }
 
 /// The engine's call and the objects around its results.
-[[gnu::always_inline]] inline PyObject* wrap_result(Recorder* rec, const OpInfo& op, std::span<const Operand> in,
-                                                    TensorImpl* target) {
+[[gnu::always_inline]] inline PyObject* wrap_result(Recorder* rec, const OpInfo& asked,
+                                                    std::span<const Operand> operands, TensorImpl* target) {
+  const auto [op, in] = simplified(asked, operands);
   if (op.outputs > 1) return wrap_several(rec, apply_all(op, in));
   if (rec == nullptr) [[likely]]
     return wrap(apply(op, in, nullptr, target));
@@ -132,7 +133,7 @@ PyObject* wrap_several(Recorder* rec, const Outputs& results) {
     tell_operands(call, door_of(op, x, target), x, y);
   }
   Span span(rec, Phase::python, Who::slot, Who::slot, StepKind::self);
-  if (target == nullptr && Py_TYPE(x) == tensor_type && Py_TYPE(y) == tensor_type) [[likely]] {
+  if (Py_TYPE(x) == tensor_type && Py_TYPE(y) == tensor_type) [[likely]] {
     TensorImpl *a = impl_of(x), *b = impl_of(y);
     if (a->dtype() == b->dtype() && contains(op.schema.types, a->dtype()) && op.outputs == 1) [[likely]] {
       if (span.over()) {
@@ -142,7 +143,7 @@ PyObject* wrap_several(Recorder* rec, const Outputs& results) {
       Operand in[2];
       in[0].tensor = a;
       in[1].tensor = b;
-      return wrap_result(rec, op, in, nullptr);  // op.outputs is 1
+      return wrap_result(rec, op, in, target);
     }
   }
   return binary_aligned(rec, span, op, x, y, target);

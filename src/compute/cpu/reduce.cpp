@@ -641,20 +641,28 @@ bool reduce_few(const ReduceArgs& a, const ReduceKernels& kernels) {
   p.m = m;
   choose_kernel(p, a, kernels);
   const ReduceKernel& k = *p.kernel;
-  alignas(64) char values[(few + reduce_padding) * 16];
-  if (p.convert || (!last && p.arg)) return false;
+  alignas(64) char values[(few + reduce_padding) * 16], wide[4096];
+  if (!last && p.arg) return false;
+  const char* in = p.in;
+  int64_t element = p.element;
+  if (p.convert) {
+    element = k.in_size;
+    if (n * m * element > static_cast<int64_t>(sizeof wide)) return false;
+    p.convert(in, n * m, wide);
+    in = wide;
+  }
   if (last) {
-    k.contiguous(p.in, n * p.element, n, m, values, p.bits);
+    k.contiguous(in, n * element, n, m, values, p.bits);
   } else {
     alignas(64) char scratch[(few + 1) * reduce_padding * 16];
-    k.dense(p.in, n, m, scratch, values, p.bits);
+    k.dense(in, n, m, scratch, values, p.bits);
   }
   if (!p.arg) {
     p.finish(values, m, p.op == ReduceOp::mean ? static_cast<double>(n) : 1.0, p.bits, p.out, p.out_size);
     return true;
   }
   for (int64_t o = 0; o < m; ++o) {
-    const int64_t at = k.locate(p.in + o * n * p.element, n, values + o * k.acc_size, p.bits);
+    const int64_t at = k.locate(in + o * n * element, n, values + o * k.acc_size, p.bits);
     std::memcpy(p.out + o * p.out_size, &at, sizeof at);
   }
   return true;
