@@ -20,6 +20,7 @@ from ._C import (
     VersionMismatch,
     _C_engine,
     arange,
+    asarray,
     empty,
     empty_like,
     full,

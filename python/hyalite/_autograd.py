@@ -3,7 +3,7 @@
 import math
 from _operator import index  # operator's, without the module around it
 
-from . import _C, _creation, _tree
+from . import _C, _tree
 from ._modes import _wraps, enable_grad, no_grad
 
 __all__ = [
@@ -143,7 +143,7 @@ def _one_number(value, name):
         number = isinstance(value, (int, float))
         try:
             # A constant: a Python number has no path to the arguments.
-            value = _creation.asarray(float(value) if number else value)
+            value = _C.asarray(float(value) if number else value)
         except (TypeError, ValueError):
             raise TypeError(f"{name}(): f returned {_kind_of(value)}, not a tensor of one element") from None
     if value.size != 1:
@@ -228,7 +228,7 @@ class _Outputs:
             if not isinstance(x, (_C.Tensor, float, int, complex)):
                 raise TypeError(f"{name}(): {what} is {_kind_of(x)}; f must return tensors")
             # A Python integer is a constant as a float is; an integer tensor was meant as one.
-            self.leaves.append(_creation.asarray(float(x) if type(x) is int else x))
+            self.leaves.append(_C.asarray(float(x) if type(x) is int else x))
 
     def zeros(self, i):
         t = self.leaves[i]

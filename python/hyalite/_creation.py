@@ -4,7 +4,7 @@ import math
 
 from . import _C, _dtypes
 
-__all__ = ["asarray", "eye", "from_dlpack", "full_like", "linspace", "tensor"]
+__all__ = ["eye", "from_dlpack", "full_like", "linspace", "tensor"]
 
 _float32, _int64, _uint64, _float64 = (_dtypes._by_name[n] for n in ("float32", "int64", "uint64", "float64"))
 _bool, _complex64 = _dtypes._by_name["bool"], _dtypes._by_name["complex64"]
@@ -29,18 +29,6 @@ def _there(device, op):
     """Raises for a device that is not there, before anything is made."""
     if device is not None:
         _C._empty((), None, device, op)
-
-
-def asarray(obj, /, *, dtype=None, device=None, copy=None):
-    """A tensor of numbers, nested lists, an array or anything with a buffer or DLPack.
-
-    Memory is shared where it can be, unless `copy` is true; `copy=False` raises ValueError where it cannot. Tensors
-    over memory that overlaps count their writes together (`x.version`). What is written from outside is not counted,
-    so what a gradient needs of shared memory is copied when an operation is recorded. A NumPy array with masked
-    elements raises ValueError.
-    """
-    _there(device, "asarray")
-    return _place(_C._asarray(obj, dtype, copy), device)
 
 
 def tensor(obj, dtype=None, *, device=None, requires_grad=False):

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "apply.h"
+#include "compute/backend.h"
 #include "ops/creation.h"
 #include "ops/movement.h"
 #include "python/arguments.h"
@@ -172,6 +173,20 @@ PyObject* arange(const Takes& t, PyObject* const* args, Py_ssize_t n, PyObject* 
   return wrap(apply(arange_op(), {}, attrs.get()));
 }
 
+PyObject* moved(TensorRef x, PyObject* device) {
+  return check(PyObject_CallMethod(Owned(check(wrap(std::move(x)))).get(), "to_device", "O", device));
+}
+
+PyObject* from_object(const Takes& t, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  const auto [object, dtype, device, copy, a] = sorted(t, args, n, names);
+  // What is not there is said before anything is made.
+  const std::optional<Device> place = device_or_none(device, t.op);
+  if (place) for_device(context(), *place);
+  const std::optional<Dtype> to = given(dtype) ? std::optional(dtype_argument(dtype, t.op)) : std::nullopt;
+  TensorRef x = asarray(object, to, given(copy) ? optional_flag_argument(copy, t.op, "copy") : std::nullopt);
+  return place ? moved(std::move(x), device) : wrap(std::move(x));
+}
+
 // ---- movement -----------------------------------------------------------------------------------------------------
 
 TensorRef converted(TensorImpl& x, Dtype dtype, bool check) {
@@ -184,8 +199,8 @@ PyObject* astype(const Takes& t, PyObject* const* args, Py_ssize_t n, PyObject* 
   TensorRef x = operand(object, t.op);
   const Dtype dtype = dtype_argument(type, t.op);
   if (given(device)) {
-    const Owned moved(check(PyObject_CallMethod(Owned(check(wrap(x))).get(), "to_device", "O", device)));
-    x = TensorRef::share(impl_of(moved.get()));
+    const Owned there(moved(std::move(x), device));
+    x = TensorRef::share(impl_of(there.get()));
   }
   const bool always = copy == nullptr || flag_argument(copy, t.op, "copy");
   const bool strict = checked != nullptr && flag_argument(checked, t.op, "check");
@@ -270,6 +285,8 @@ constexpr Takes arange_takes{"arange",
                              3,
                              1,
                              "(start, /, stop=None, step=1, *, dtype=None, device=None)"};
+constexpr Takes asarray_takes{
+    "asarray", {"obj", "dtype", "device", "copy"}, 4, 1, 1, 1, "(obj, /, *, dtype=None, device=None, copy=None)"};
 constexpr Takes astype_takes{"astype",
                              {"x", "dtype", "copy", "check", "device"},
                              5,
@@ -327,6 +344,13 @@ PyMethodDef functions[] = {
                    "ceil((stop - start) / step) elements start + i * step, each rounded once.\n\nIntegers give int64, "
                    "or uint64 where only that holds them; with a NumPy scalar or a tensor among the numbers their\n"
                    "common dtype. Raises OverflowError for an element that the dtype does not hold."),
+    HYALITE_NATIVE(
+        asarray, from_object, "(obj, /, *, dtype=None, device=None, copy=None)",
+        "A tensor of numbers, nested lists, an array or anything with a buffer or DLPack.\n\nMemory is shared where it "
+        "can be, unless `copy` is true; `copy=False` raises ValueError where it cannot. Tensors\nover memory that "
+        "overlaps count their writes together (`x.version`). What is written from outside is not counted,\nso what a "
+        "gradient needs of shared memory is copied when an operation is recorded. A NumPy array with masked\nelements "
+        "raises ValueError."),
     HYALITE_NATIVE(astype, astype, "(x, dtype, /, *, copy=True, check=False, device=None)",
                    "`x` in another dtype, rounded once; `check=True` raises ValueError naming the first element not to "
                    "survive.\n\nNew memory, unless `copy=False` and the dtype is the same: then `x` itself."),

@@ -200,19 +200,41 @@ void release_buffer(PyObject*, Py_buffer* view) noexcept {
   view->internal = nullptr;
 }
 
+namespace {
+
+/// What NumPy has by that name, kept from the first time it is asked for.
+PyObject* from_numpy(const char* name, PyObject*& kept) {
+  if (kept == nullptr) {
+    // No static with an initialiser: the import lets other threads run, who would wait for it with the GIL held.
+    const Owned numpy(check(PyImport_ImportModule("numpy")));
+    kept = check(PyObject_GetAttrString(numpy.get(), name));
+  }
+  return kept;
+}
+
+/// NumPy's object for the dtype, kept likewise.
+PyObject* dtype_object_of(Dtype t) {
+  static PyObject* type = nullptr;
+  static std::array<PyObject*, dtype_count> kept{};
+  PyObject*& object = kept[static_cast<std::size_t>(t)];
+  if (object == nullptr) object = check(PyObject_CallOneArg(from_numpy("dtype", type), numpy_dtype(t).get()));
+  return object;
+}
+
+}  // namespace
+
 PyObject* to_numpy(TensorImpl* t) {
+  static PyObject* ndarray = nullptr;
   need_no_gradient(*t, "numpy");
   need_host(*t, "numpy");
-  const Owned numpy(check(PyImport_ImportModule("numpy")));
-  const Owned ndarray(check(PyObject_GetAttrString(numpy.get(), "ndarray")));
-  const Owned dtype = numpy_dtype(t->dtype());
   const Owned memory = memory_of(t);
   const Owned shape = tuple_of(t->shape(), 1);
+  const Owned offset(check(PyLong_FromLongLong(-span_of(*t).low)));
   // NumPy checks strides against the bytes also where there are no elements to reach.
   const std::int64_t size = static_cast<std::int64_t>(itemsize(t->dtype()));
   const Owned strides = tuple_of(t->numel() == 0 ? Dims(row_major(t->shape())) : t->strides(), size);
-  return check(PyObject_CallFunction(ndarray.get(), "OOOLO", shape.get(), dtype.get(), memory.get(),
-                                     static_cast<long long>(-span_of(*t).low), strides.get()));
+  PyObject* const args[] = {shape.get(), dtype_object_of(t->dtype()), memory.get(), offset.get(), strides.get()};
+  return check(PyObject_Vectorcall(from_numpy("ndarray", ndarray), args, std::size(args), nullptr));
 }
 
 PyObject* array_interface(TensorImpl* t) {
