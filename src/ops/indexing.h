@@ -8,10 +8,12 @@
 
 namespace hyalite {
 
-/// For an index that its axis does not have; `given` as the user wrote it.
-inline IndexError index_error(const std::string& given, std::int64_t index, std::int64_t axis, std::int64_t size) {
+/// For an index that its axis does not have; `given` as the user wrote it. The message begins with `caller`.
+inline IndexError index_error(const std::string& given, std::int64_t index, std::int64_t axis, std::int64_t size,
+                              const char* caller = "") {
   return IndexError(
-      "index " + given + " is out of range for axis " + std::to_string(axis) + " of size " + std::to_string(size) +
+      caller + std::string("index ") + given + " is out of range for axis " + std::to_string(axis) + " of size " +
+          std::to_string(size) +
           (size == 0 ? "" : "; write one from " + std::to_string(-size) + " to " + std::to_string(size - 1)),
       {{"index", index}, {"axis", axis}, {"size", size}});
 }

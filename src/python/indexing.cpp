@@ -309,12 +309,53 @@ struct Joined {
   Shape one_axis(std::int64_t n) const { return shape({&n, 1}); }
 };
 
+/// The places of a mask's true elements, in row-major order. Their number is asked of the device first.
+Tensor places_of(const Tensor& mask) {
+  need_host(*mask.impl(), "index");
+  return true_positions(mask, whole_item(*sum(mask).impl()));
+}
+
+/// take(view, index, place), where place is axis `axis` of what the user indexed.
+Tensor take_at(const Tensor& view, const Tensor& index, int place, int axis) {
+  try {
+    return take(view, index, place);
+  } catch (const IndexError&) {
+    positions(index, axis, view.shape()[static_cast<std::size_t>(place)]);  // which names the axis, and no function
+    throw;
+  }
+}
+
 /// An index or mask as int64, none negative.
 Tensor places_of(const TensorImpl& x, const Part& part) {
-  if (!part.mask) return positions(part.index, part.axis, x.shape()[part.axis]);
-  need_host(*part.index.impl(), "index");
-  const auto count = static_cast<std::int64_t>(sum(part.index, {}, Dtype::int64).item());
-  return true_positions(part.index, count);
+  return part.mask ? places_of(part.index) : positions(part.index, part.axis, x.shape()[part.axis]);
+}
+
+/// Whether the key is a mask of x's first sizes.
+bool is_plain_mask(const TensorImpl& x, PyObject* key) {
+  if (!is_tensor(key)) return false;
+  const TensorImpl& mask = *impl_of(key);
+  return mask.dtype() == Dtype::boolean && mask.ndim() > 0 && mask.ndim() <= x.ndim() &&
+         same_dims(mask.shape(), x.shape().first(static_cast<std::size_t>(mask.ndim())));
+}
+
+/// x[key] for a key that is one index array or one mask of x's first sizes; null for others.
+TensorRef taken(const Tensor& x, PyObject* key) {
+  if (!is_tensor(key) || x.ndim() == 0) return {};
+  const Tensor index = handle(key);
+  const int ndim = index.ndim();
+  Tensor r;
+  if (kind(index.dtype()) == Kind::integer && ndim > 0) {
+    r = take_at(x, index, 0, 0);
+  } else if (!is_plain_mask(*x.impl(), key)) {
+    return {};
+  } else if (ndim == 1) {
+    r = take(x, places_of(index), 0);
+  } else {
+    Shape flat{index.numel()};
+    flat.insert(flat.end(), x.shape().begin() + ndim, x.shape().end());
+    r = take(reshape(x, flat), places_of(index), 0);
+  }
+  return TensorRef::adopt(r.leak());
 }
 
 Joined join(const TensorImpl& x, const Tensor& view, const Plan& p) {
@@ -370,12 +411,7 @@ Tensor gathered(const Tensor& x, const Plan& p) {
   Tensor view = basic(x, p);
   if (p.parts.size() == 1 && !p.parts[0].mask && p.parts[0].place == p.dest) {
     const Part& part = p.parts[0];
-    try {
-      return take(view, part.index, part.place);
-    } catch (const IndexError&) {
-      positions(part.index, part.axis, x.shape()[part.axis]);  // which names the axis of x
-      throw;
-    }
+    return take_at(view, part.index, part.place, part.axis);
   }
   const Joined j = join(*x.impl(), view, p);
   if (!in_order(j.order)) view = permute_dims(view, j.order);
@@ -474,17 +510,27 @@ void scatter(const Tensor& x, const Plan& p, const Tensor& value) {
   apply(op, in, nullptr, view.impl());
 }
 
-/// x[key] = a number, for a basic key: the view is filled. False for others.
+/// x[key] = a number: for a basic key the view is filled, for a mask x is where(mask, number, x). False for others.
 bool store_number(TensorImpl& x, PyObject* key, PyObject* value) {
-  static const OpInfo& full = find_op("full");
+  static const OpInfo &full = find_op("full"), &where = find_op("where");
   const bool number = PyFloat_CheckExact(value) || PyLong_CheckExact(value) || PyBool_Check(value);
   BasicKey k;
-  if (!number || !k.read(x, key)) return false;
+  const Dtype to = x.dtype();
+  const bool masked = number && contains(where.schema.types, to) && is_plain_mask(x, key);
+  if (!number || !(masked || k.read(x, key))) return false;
   Unwrapped u;
   unwrap_or_scalar(value, u);
-  const Dtype to = x.dtype();
   if (promote_weak(to, u.scalar.kind) != to) throw_no_cast(default_dtype(u.scalar.kind), to, true);
   const Scalar stored = number_in("setitem", u, to);
+  if (masked) {
+    Tensor mask = handle(key);
+    Shape shape = to_vector(mask.shape());
+    shape.resize(static_cast<std::size_t>(x.ndim()), 1);
+    if (x.ndim() != mask.ndim()) mask = reshape(mask, shape);
+    const Operand in[] = {tensor_operand(mask.impl()), scalar_operand(stored, to), tensor_operand(&x)};
+    apply(where, in, nullptr, &x);
+    return true;
+  }
   const Operand in = tensor_operand(&x);
   const TensorRef view = apply(slice_op(), {&in, 1}, k.attributes().get());
   const AttrRef attrs = Attributes::make_by([&] {
@@ -500,6 +546,7 @@ PyObject* get_item(PyObject* self, PyObject* key) noexcept {
   try {
     if (TensorRef view = sliced(*impl_of(self), key)) return wrap(std::move(view));
     const Tensor x = handle(self);
+    if (TensorRef r = taken(x, key)) return wrap(std::move(r));
     const Plan p = make_plan(*x.impl(), key);
     Tensor r = p.parts.empty() ? basic_view(x, p) : gathered(x, p);
     return wrap(TensorRef::adopt(r.leak()));

@@ -73,6 +73,8 @@ void release_buffer(PyObject* self, Py_buffer* view) noexcept;
 PyObject* tolist(TensorImpl* t);
 /// The only element as a Python number. Throws ValueError unless there is exactly one.
 PyObject* item(TensorImpl* t);
+/// The value of an int64 without dimensions, on the CPU.
+std::int64_t whole_item(const TensorImpl& t);
 
 // Tensors without dimensions only, else TypeError. Errors for NaN and infinity are Python's own.
 bool to_bool(TensorImpl* t);

@@ -105,6 +105,12 @@ PyObject* tolist(TensorImpl* t) {
   return list_of(*t, 0, host_address(*t)).leak();
 }
 
+std::int64_t whole_item(const TensorImpl& t) {
+  std::int64_t value;
+  std::memcpy(&value, host_address(t), sizeof value);
+  return value;
+}
+
 PyObject* item(TensorImpl* t) {
   if (t->numel() != 1) {
     throw ValueError("item(): only a tensor of one element becomes a Python number, and this one has shape " +

@@ -176,6 +176,7 @@ def close(a, b, tolerance):
 NAMED = [
     ("the root does not require grad", "backward", "a view made in no_grad is a constant; PyTorch calls it a leaf"),
     ("does not require grad", "register_hook", "a view made in no_grad is a constant; PyTorch calls it a leaf"),
+    ("does not require grad", "retain_grad", "a view made in no_grad is a constant; PyTorch calls it a leaf"),
     ("MatmulBackward saved", "backward", "PyTorch multiplies, and keeps, a copy of an expanded operand"),
     ("DivmodBackward saved its output", "backward", "divmod keeps its quotient, which PyTorch's remainder makes again"),
     (

@@ -262,3 +262,51 @@ def test_f5_lists_of_numbers_are_weak_when_assigned():
         x[:2] = [1, 300]
     with pytest.raises(TypeError, match="float"):
         x[:2] = [1, 2.5]
+
+
+# ---- a key that is one tensor ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 3), (4, 3, 2), (0, 3)])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_one_mask_reads_and_writes_as_numpy(shape, rank):
+    """It goes to `take`, or to `where`, without a plan; views, gradients and what overlaps stay what they are."""
+    if rank > len(shape):
+        return
+    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    for flip in (False, True):
+        x, want = hl.asarray(values.copy()), values.copy()
+        if flip:
+            x, want = x[::-1], want[::-1]
+        mask = np.arange(np.prod(shape[:rank])).reshape(shape[:rank]) % 3 == 1
+        for m in (mask, ~mask, mask & False):
+            got = x[hl.asarray(m)]
+            assert got.shape == want[m].shape and got.tolist() == want[m].tolist()
+            x[hl.asarray(m)] = 7
+            want[m] = 7
+            assert x.tolist() == want.tolist()
+
+
+def test_one_mask_writes_a_number_with_its_gradient():
+    w = hl.ones((2, 3)).requires_grad_(True)
+    y = w * 2.0
+    y[0][hl.asarray([True, False, True])] = 5.0
+    y.sum().backward()
+    assert w.grad.tolist() == [[0, 2, 0], [2, 2, 2]]
+    with pytest.raises(hl.DtypeMismatch, match="float32"):
+        hl.ones(2, dtype=hl.int32)[hl.asarray([True, False])] = 0.5
+
+
+def test_the_square_of_reals_is_one_multiplication():
+    """`x ** 2`, however it is written; other powers, complex numbers and autocast keep `pow`."""
+    for name in ("int8", "uint64", "float16", "bfloat16", "float32", "float64"):
+        x = hl.asarray([1, 3, 7]).astype(getattr(hl, name))
+        y = x.copy()
+        y **= 2
+        for squared in (x**2, hl.pow(x, 2), hl.square(x), y):
+            assert squared.dtype is x.dtype and squared.tolist() == [1, 9, 49]
+    w = hl.asarray([1.1, -0.3]).requires_grad_(True)
+    assert (w**2).grad_fn.name == (w**2.0).grad_fn.name == "SquareBackward"
+    assert (w**3).grad_fn.name == "PowBackward" and (w.astype(hl.complex64) ** 2).grad_fn.name == "PowBackward"
+    with hl.autocast():
+        assert (w**2).dtype is (w**3).dtype

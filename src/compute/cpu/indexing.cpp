@@ -24,11 +24,12 @@ TensorRef dense(const TensorImpl& t, Dtype dtype) {
 }
 
 /// Indices along an axis, as int64 in [0, size).
-using Places = SmallVector<std::int64_t, 64>;
+using Places = SmallVector<std::int64_t, 512>;
 
 /// Reads the indices once, so that no other thread can change what was checked. Throws for the first that is out of
-/// range.
-void read_places(const TensorImpl& indices, std::int64_t axis, std::int64_t size, std::int64_t* to) {
+/// range; the message begins with `caller`.
+void read_places(const TensorImpl& indices, std::int64_t axis, std::int64_t size, const char* caller,
+                 std::int64_t* to) {
   const auto n = static_cast<std::size_t>(indices.numel());
   const TensorRef source = dense(indices, indices.dtype());
   cast(kernels().cast, indices.dtype(), source->address(), Dtype::int64, to, n);
@@ -38,13 +39,13 @@ void read_places(const TensorImpl& indices, std::int64_t axis, std::int64_t size
     if (given < 0 && !is_unsigned) to[k] += size;
     if (to[k] >= 0 && to[k] < size) continue;
     const auto as_unsigned = static_cast<std::uint64_t>(given);
-    throw index_error(is_unsigned ? std::to_string(as_unsigned) : std::to_string(given), given, axis, size);
+    throw index_error(is_unsigned ? std::to_string(as_unsigned) : std::to_string(given), given, axis, size, caller);
   }
 }
 
-Places places(const TensorImpl& indices, std::int64_t axis, std::int64_t size) {
+Places places(const TensorImpl& indices, std::int64_t axis, std::int64_t size, const char* caller) {
   Places r(static_cast<std::size_t>(indices.numel()));
-  read_places(indices, axis, size, r.data());
+  read_places(indices, axis, size, caller, r.data());
   return r;
 }
 
@@ -63,19 +64,32 @@ Pieces pieces(Dims shape, int axis, int span = 1) {
 void take(const TensorImpl& x, const TensorImpl& indices, std::int64_t axis_given, TensorImpl& out) {
   const int axis = normalize_axis(axis_given, x.ndim(), "take");
   const std::int64_t size = x.shape()[axis];
-  const Places at = places(indices, axis, size);
+  const Places at = places(indices, axis, size, "take(): ");
   if (out.numel() == 0) return;
   const Pieces p = pieces(x.shape(), axis);
   // A strided source of few rows is cheaper read row by row, but rows must be contiguous.
   const TensorRef source = dense(x, x.dtype());
   const std::int64_t bytes = p.inner * static_cast<std::int64_t>(itemsize(x.dtype()));
   const auto count = static_cast<std::int64_t>(at.size());
-  auto rows = [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t k = begin; k < end; ++k) {
-      const std::int64_t o = k / count, i = at[static_cast<std::size_t>(k % count)];
-      std::memcpy(out.address() + k * bytes, source->address() + (o * size + i) * bytes,
-                  static_cast<std::size_t>(bytes));
+  // Rows of a size known when this is compiled are moved without a call.
+  const auto copy = [&](auto row_bytes, std::int64_t begin, std::int64_t end) {
+    const std::int64_t* places = at.data();
+    const std::byte* from = source->address() + begin / count * size * bytes;
+    std::byte* to = out.address() + begin * bytes;
+    std::int64_t k = begin % count;
+    for (std::int64_t row = begin; row < end; ++row, to += bytes) {
+      std::memcpy(to, from + places[k] * bytes, row_bytes);
+      if (++k == count) k = 0, from += size * bytes;
     }
+  };
+  const auto rows = [&](std::int64_t begin, std::int64_t end) {
+    using std::integral_constant;
+    bytes == 4    ? copy(integral_constant<std::size_t, 4>(), begin, end)
+    : bytes == 8  ? copy(integral_constant<std::size_t, 8>(), begin, end)
+    : bytes == 1  ? copy(integral_constant<std::size_t, 1>(), begin, end)
+    : bytes == 2  ? copy(integral_constant<std::size_t, 2>(), begin, end)
+    : bytes == 16 ? copy(integral_constant<std::size_t, 16>(), begin, end)
+                  : copy(static_cast<std::size_t>(bytes), begin, end);
   };
   if (out.nbytes() > (256 << 10)) {
     const Blocking released;
@@ -88,7 +102,7 @@ void take(const TensorImpl& x, const TensorImpl& indices, std::int64_t axis_give
 void scatter_add(const TensorImpl& x, const TensorImpl& indices, std::int64_t axis_given, TensorImpl& out) {
   const int axis = static_cast<int>(axis_given);
   const std::int64_t size = out.shape()[axis];
-  const Places at = places(indices, axis, size);
+  const Places at = places(indices, axis, size, "scatter_add(): ");
   // float16 and bfloat16 accumulate in float32 and round once.
   const bool half = out.dtype() == Dtype::float16 || out.dtype() == Dtype::bfloat16;
   const Dtype dtype = half ? Dtype::float32 : out.dtype();
@@ -115,7 +129,7 @@ void scatter_add(const TensorImpl& x, const TensorImpl& indices, std::int64_t ax
 
 void positions(const Call& c, TensorImpl& out) {
   const auto& a = c.attributes<PositionsBackward::Attr>();
-  read_places(c.x(0), a.axis, a.size, reinterpret_cast<std::int64_t*>(out.address()));
+  read_places(c.x(0), a.axis, a.size, "", reinterpret_cast<std::int64_t*>(out.address()));
 }
 
 void true_positions(const Call& c, TensorImpl& out) {
