@@ -82,9 +82,8 @@ PyObject* wrap_several(Recorder* rec, const Outputs& results) {
 }
 
 /// The engine's call and the objects around its results.
-[[gnu::always_inline]] inline PyObject* wrap_result(Recorder* rec, const OpInfo& asked,
-                                                    std::span<const Operand> operands, TensorImpl* target) {
-  const auto [op, in] = simplified(asked, operands);
+[[gnu::always_inline]] inline PyObject* wrap_result(Recorder* rec, const OpInfo& op, std::span<const Operand> in,
+                                                    TensorImpl* target) {
   if (op.outputs > 1) return wrap_several(rec, apply_all(op, in));
   if (rec == nullptr) [[likely]]
     return wrap(apply(op, in, nullptr, target));
@@ -105,7 +104,8 @@ PyObject* wrap_several(Recorder* rec, const Outputs& results) {
     if (left != right && plain_number(op, left ? y : x, impl_of(left ? x : y)->dtype(), in[left ? 1 : 0])) {
       in[left ? 0 : 1].tensor = impl_of(left ? x : y);
       if (span.over()) tell_promotion(rec, span, op, {in[left ? 1 : 0].dtype, false, false}, {{Fact::weak, true}});
-      return wrap_result(rec, op, in, target);
+      const auto [called, operands] = simplified(op, in);
+      return wrap_result(rec, called, operands, target);
     }
   }
   Arguments args(2);
@@ -124,7 +124,8 @@ PyObject* wrap_several(Recorder* rec, const Outputs& results) {
       tell_promotion(rec, span, op, aligned.promotion(), {{Fact::dtype, a->dtype()}, {Fact::dtype, b->dtype()}});
     }
   }
-  return wrap_result(rec, op, aligned.operands(), target);
+  const auto [called, operands] = simplified(op, aligned.operands());
+  return wrap_result(rec, called, operands, target);
 }
 
 [[gnu::always_inline]] inline PyObject* binary_route(Recorder* rec, const OpInfo& op, PyObject* x, PyObject* y,
