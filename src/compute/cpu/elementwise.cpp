@@ -238,8 +238,7 @@ bool general(Recorder* rec, const Validated& v, TensorImpl* target, const Output
     }
     const TensorImpl* t = x.tensor;
     if (target != nullptr && share_memory(*t, *target) && !same_place(*t, *target)) {
-      copies[i] = backend().empty(t->dtype(), t->shape());
-      backend().copy(*t, *copies[i]);
+      copies[i] = copy_of(*t, t->dtype());
       t = copies[i].get();
     }
     in[i] = operand(*t, shape, strides[i]);
@@ -274,8 +273,7 @@ void check_exponents(const Call& c) {
   if (y.tensor == nullptr) {
     least = y.scalar.integer;
   } else if (y.tensor->numel() > 0) {
-    TensorRef wide = backend().empty(Dtype::int64, y.tensor->shape());
-    backend().copy(*y.tensor, *wide);
+    const TensorRef wide = copy_of(*y.tensor, Dtype::int64);
     const auto* p = reinterpret_cast<const std::int64_t*>(wide->address());
     least = *std::min_element(p, p + wide->numel());
   }

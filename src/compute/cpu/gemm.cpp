@@ -17,6 +17,7 @@
 #include "compute/blas_path.h"
 #include "compute/blocking.h"
 #include "compute/cpu/backend.h"
+#include "compute/cpu/operands.h"
 #include "compute/cpu/threads.h"
 #include "hyalite/error.h"
 
@@ -217,18 +218,12 @@ void multiply(Dtype dtype, const Matrix& a, const Matrix& b, std::byte* out) {
   }
 }
 
-TensorRef dense(const TensorImpl& t, Dtype dtype) {
-  TensorRef r = backend().empty(dtype, t.shape());
-  backend().copy(t, *r);
-  return r;
-}
-
 /// The tensor itself where BLAS can read it, else a dense copy in `dtype`.
 TensorRef readable(const TensorImpl& t, Dtype dtype, bool left) {
   const Matrix m = batch_of(t, left).matrix;
   const bool fits = kind(dtype) == Kind::integer || fits_rows(m) || fits_columns(m);
   if (t.dtype() == dtype && fits) return TensorRef::share(const_cast<TensorImpl*>(&t));
-  return dense(t, dtype);
+  return copy_of(t, dtype);
 }
 
 void check_sizes(const Matrix& a, const Matrix& b) {

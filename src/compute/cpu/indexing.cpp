@@ -8,6 +8,7 @@
 #include "compute/cpu/backend.h"
 #include "compute/cpu/cast.h"
 #include "compute/cpu/kernels.h"
+#include "compute/cpu/operands.h"
 #include "compute/cpu/threads.h"
 #include "ops/indexing.h"
 #include "ops/movement.h"
@@ -15,13 +16,6 @@
 
 namespace hyalite::cpu {
 namespace {
-
-TensorRef dense(const TensorImpl& t, Dtype dtype) {
-  if (t.contiguous() && t.dtype() == dtype) return TensorRef::share(const_cast<TensorImpl*>(&t));
-  TensorRef r = backend().empty(dtype, t.shape());
-  backend().copy(t, *r);
-  return r;
-}
 
 /// Indices along an axis, as int64 in [0, size).
 using Places = SmallVector<std::int64_t, 512>;

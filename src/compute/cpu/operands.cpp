@@ -39,6 +39,17 @@ Outputs outputs(const Validated& v) {
   return o;
 }
 
+TensorRef copy_of(const TensorImpl& t, Dtype dtype) {
+  TensorRef r = backend().empty(dtype, t.shape());
+  backend().copy(t, *r);
+  return r;
+}
+
+TensorRef dense(const TensorImpl& t, Dtype dtype) {
+  if (t.contiguous() && t.dtype() == dtype) return TensorRef::share(const_cast<TensorImpl*>(&t));
+  return copy_of(t, dtype);
+}
+
 namespace {
 
 /// The bytes from the first to the last element of `t`.

@@ -44,6 +44,11 @@ inline Outputs outputs_or(TensorImpl* target, const Validated& v) {
   return v.call().op.outputs == 1 ? Outputs(output(v)) : outputs(v);
 }
 
+/// The elements in row-major order and in `dtype`, in memory of their own; a trace counts the copy.
+TensorRef copy_of(const TensorImpl& t, Dtype dtype);
+/// The same, or `t` itself where it lies so.
+TensorRef dense(const TensorImpl& t, Dtype dtype);
+
 /// Two storages may be borrowed from one array, so addresses count.
 bool share_memory(const TensorImpl& a, const TensorImpl& b);
 /// Element for element in the same bytes: only then may an operand be read while the target is written.

@@ -6,9 +6,8 @@
 #include <complex>
 #include <vector>
 
-#include "compute/backend.h"
 #include "compute/blocking.h"
-#include "compute/cpu/backend.h"
+#include "compute/cpu/operands.h"
 #include "compute/cpu/threads.h"
 
 namespace hyalite::cpu {
@@ -123,17 +122,10 @@ void all_rows(const TensorImpl& x, const TensorImpl& directions, TensorImpl& out
   }
 }
 
-TensorRef dense(const TensorImpl& t) {
-  if (t.contiguous()) return TensorRef::share(const_cast<TensorImpl*>(&t));
-  TensorRef r = backend().empty(t.dtype(), t.shape());
-  backend().copy(t, *r);
-  return r;
-}
-
 }  // namespace
 
 void others(const TensorImpl& x, const TensorImpl& directions, TensorImpl& out) {
-  const TensorRef a = dense(x), b = dense(directions);
+  const TensorRef a = dense(x, x.dtype()), b = dense(directions, directions.dtype());
   switch (x.dtype()) {
     case Dtype::float32:
       return all_rows<double, float>(*a, *b, out);

@@ -22,8 +22,6 @@
 namespace hyalite::cpu {
 namespace {
 
-void copy(const TensorImpl& from, TensorImpl& to) { backend().copy(from, to); }
-
 /// sum / n, n > 0, as a double: rounded to the nearest, or, `to_odd`, so that any narrower rounding of it is the exact
 /// quotient's.
 double exact_quotient(__int128 sum, std::int64_t n, bool to_odd) {
@@ -116,18 +114,14 @@ void reduce_all(const ReduceArgs& args, std::int64_t bytes) {
     }
     reinterpret_cast<double*>(quotient->address())[i] = exact_quotient(sum, n, out.dtype() != Dtype::float64);
   }
-  copy(*quotient, out);
+  backend().copy(*quotient, out);
   return true;
 }
 
 void check_survival(const TensorImpl& x, Dtype to) {
-  TensorRef dense = TensorRef::share(const_cast<TensorImpl*>(&x));
-  if (!x.contiguous()) {
-    dense = backend().empty(x.dtype(), x.shape());
-    copy(x, *dense);
-  }
-  const std::int64_t bad =
-      first_that_does_not_survive(kernels().cast, x.dtype(), dense->address(), to, static_cast<std::size_t>(x.numel()));
+  const TensorRef source = dense(x, x.dtype());
+  const std::int64_t bad = first_that_does_not_survive(kernels().cast, x.dtype(), source->address(), to,
+                                                       static_cast<std::size_t>(x.numel()));
   if (bad < 0) return;
   std::string index;
   std::int64_t rest = bad;
@@ -136,7 +130,7 @@ void check_survival(const TensorImpl& x, Dtype to) {
     rest /= x.shape()[i];
   }
   double value[2] = {};  // a complex number has two
-  cast(kernels().cast, x.dtype(), dense->address() + bad * static_cast<std::int64_t>(itemsize(x.dtype())),
+  cast(kernels().cast, x.dtype(), source->address() + bad * static_cast<std::int64_t>(itemsize(x.dtype())),
        is_complex(x.dtype()) ? Dtype::complex128 : Dtype::float64, value, 1);
   char text[40];
   std::snprintf(text, sizeof text, std::fabs(value[0]) < 1e20 && value[0] == std::trunc(value[0]) ? "%.0f" : "%.17g",
@@ -160,8 +154,7 @@ Outputs run_reduction(const Validated& v, TensorImpl*, Recorder* rec) {
     }
     TensorRef source = TensorRef::share(const_cast<TensorImpl*>(&x));
     if (!reduce_supports(op, x.dtype(), out.dtype())) {
-      source = backend().empty(out.dtype(), x.shape());
-      copy(x, *source);
+      source = copy_of(x, out.dtype());
       byte_strides(*source, x.shape(), strides);
     }
     const ReduceArgs args{
@@ -180,8 +173,7 @@ Outputs run_conversion(const Validated& v, TensorImpl* target, Recorder* rec) {
   TensorRef source = TensorRef::share(c.in[0].tensor);
   if (target != nullptr && share_memory(x, *target) && !same_place(x, *target)) {
     // As if the operand were copied first.
-    source = backend().empty(x.dtype(), x.shape());
-    copy(x, *source);
+    source = copy_of(x, x.dtype());
   }
   Outputs o = outputs_or(target, v);
   if (made.over()) describe_output(made, *o[0], target != nullptr);
