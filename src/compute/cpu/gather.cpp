@@ -10,16 +10,16 @@
 namespace hyalite::cpu {
 namespace {
 
+typedef std::uint32_t Quad __attribute__((vector_size(16)));
+
+/// Sixteen aligned bytes, past the caches where there is a way.
+[[gnu::always_inline]] inline void stream_quad(std::byte* to, Quad x) {
 #if defined(__SSE2__)
-/// One aligned cache line, past the caches.
-void stream_line(std::byte* to, const void* from) {
-  for (int i = 0; i < 4; ++i) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, _mm_load_si128(static_cast<const __m128i*>(from) + i));
-  }
-}
+  _mm_stream_si128(reinterpret_cast<__m128i*>(to), reinterpret_cast<__m128i>(x));
 #else
-void stream_line(std::byte* to, const void* from) { std::memcpy(to, from, 64); }
+  std::memcpy(to, &x, sizeof x);
 #endif
+}
 
 struct Bytes16 {
   std::uint64_t a, b;
@@ -52,20 +52,31 @@ void transpose(std::byte* to, const std::byte* from, const Tile& t) {
 /// moves.
 template <int step>
 std::int64_t gather_quads(std::byte* to, const std::byte* from, std::int64_t n) {
-  typedef std::uint32_t V __attribute__((vector_size(16)));
   std::int64_t c = 0;
   // The last element of a vector of pairs may lie past the operand's end: one quad fewer.
   for (; c + 4 < n; c += 4) {
-    V r;
+    Quad r;
     if constexpr (step == 2) {
-      r = __builtin_shufflevector(get<V>(from + c * 8), get<V>(from + c * 8 + 16), 0, 2, 4, 6);
+      r = __builtin_shufflevector(get<Quad>(from + c * 8), get<Quad>(from + c * 8 + 16), 0, 2, 4, 6);
     } else {
-      const V x = get<V>(from - c * 4 - 12);
+      const Quad x = get<Quad>(from - c * 4 - 12);
       r = __builtin_shufflevector(x, x, 3, 2, 1, 0);
     }
     std::memcpy(to + c * 4, &r, sizeof r);
   }
   return c;
+}
+
+/// `n` elements, `stride` bytes apart.
+template <class T>
+void gather_row(std::byte* to, const std::byte* from, std::int64_t n, std::int64_t stride) {
+  constexpr std::int64_t size = sizeof(T);
+  std::int64_t c = 0;
+  if constexpr (size == 4) {
+    if (stride == 8) c = gather_quads<2>(to, from, n);
+    if (stride == -4) c = gather_quads<-1>(to, from, n);
+  }
+  for (; c < n; ++c) std::memcpy(to + c * size, from + c * stride, size);
 }
 
 template <class T, bool gathering>
@@ -87,14 +98,12 @@ void move(std::byte* to, const std::byte* from, const Tile& t) {
       for (std::int64_t c = 0; c < t.cols; ++c) std::memcpy(to + dense + c * size, &x, size);
       continue;
     }
-    std::int64_t c = 0;
-    if constexpr (gathering && size == 4) {
-      if (t.col_stride == 8) c = gather_quads<2>(to + dense, from + row, t.cols);
-      if (t.col_stride == -4) c = gather_quads<-1>(to + dense, from + row, t.cols);
+    if constexpr (gathering) {
+      gather_row<T>(to + dense, from + row, t.cols, t.col_stride);
+      continue;
     }
-    for (; c < t.cols; ++c) {
-      const std::int64_t strided = row + c * t.col_stride;
-      std::memcpy(to + (gathering ? dense + c * size : strided), from + (gathering ? strided : dense + c * size), size);
+    for (std::int64_t c = 0; c < t.cols; ++c) {
+      std::memcpy(to + row + c * t.col_stride, from + dense + c * size, size);
     }
   }
 }
@@ -117,6 +126,21 @@ void by_size(std::byte* to, const std::byte* from, const Tile& t) {
 
 }  // namespace
 
+RowGather row_gather(std::size_t size) {
+  switch (size) {
+    case 1:
+      return gather_row<std::uint8_t>;
+    case 2:
+      return gather_row<std::uint16_t>;
+    case 4:
+      return gather_row<std::uint32_t>;
+    case 8:
+      return gather_row<std::uint64_t>;
+    default:
+      return gather_row<Bytes16>;
+  }
+}
+
 void gather(std::byte* to, const std::byte* from, const Tile& tile) { by_size<true>(to, from, tile); }
 void scatter(std::byte* to, const std::byte* from, const Tile& tile) { by_size<false>(to, from, tile); }
 
@@ -124,52 +148,69 @@ namespace {
 
 constexpr std::int64_t line = 64;
 
-/// A square of elements that fills whole cache lines on both sides, turned over in registers or element by element.
+/// A square of elements that fills whole cache lines on both sides.
 template <class T>
-struct Square {
-  static constexpr std::int64_t edge = line / static_cast<std::int64_t>(sizeof(T));
-  alignas(64) T out[edge][edge];
+constexpr std::int64_t edge_of = line / static_cast<std::int64_t>(sizeof(T));
 
-  void load(const std::byte* from, std::int64_t col_stride) {
-    if constexpr (sizeof(T) == 4) {
-      for (std::int64_t c = 0; c < edge; c += 4) {
-        for (std::int64_t r = 0; r < edge; r += 4) quad(from + c * col_stride + r * 4, col_stride, r, c);
-      }
+/// Turned over in a buffer.
+template <class T, bool stream>
+void turn_square(std::byte* to, std::int64_t row_stride, const std::byte* from, std::int64_t col_stride) {
+  constexpr std::int64_t edge = edge_of<T>, quads = line / sizeof(Quad);
+  alignas(line) T out[edge][edge];
+  for (std::int64_t c = 0; c < edge; ++c) {
+    for (std::int64_t r = 0; r < edge; ++r) {
+      out[r][c] = get<T>(from + c * col_stride + r * static_cast<std::int64_t>(sizeof(T)));
+    }
+  }
+  for (std::int64_t r = 0; r < edge; ++r) {
+    const auto* row = reinterpret_cast<const std::byte*>(out[r]);
+    if constexpr (stream) {
+      for (std::int64_t k = 0; k < quads; ++k) stream_quad(to + r * row_stride + k * 16, get<Quad>(row + k * 16));
     } else {
-      for (std::int64_t c = 0; c < edge; ++c) {
-        for (std::int64_t r = 0; r < edge; ++r) {
-          out[r][c] = get<T>(from + c * col_stride + r * static_cast<std::int64_t>(sizeof(T)));
+      std::memcpy(to + r * row_stride, row, line);
+    }
+  }
+}
+
+/// Four vectors of four, turned over: y[k] has element k of each.
+[[gnu::always_inline]] inline void turn(Quad (&y)[4], const std::byte* from, std::int64_t stride) {
+  const Quad x0 = get<Quad>(from), x1 = get<Quad>(from + stride), x2 = get<Quad>(from + 2 * stride),
+             x3 = get<Quad>(from + 3 * stride);
+  const Quad low01 = __builtin_shufflevector(x0, x1, 0, 4, 1, 5), low23 = __builtin_shufflevector(x2, x3, 0, 4, 1, 5);
+  const Quad high01 = __builtin_shufflevector(x0, x1, 2, 6, 3, 7), high23 = __builtin_shufflevector(x2, x3, 2, 6, 3, 7);
+  y[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+  y[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+  y[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+  y[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+}
+
+/// 32 bits, four rows at a time in registers. Few instructions, so that the next square's lines are asked for while
+/// this one's are under way.
+template <bool stream>
+void turn_square_32(std::byte* to, std::int64_t row_stride, const std::byte* from, std::int64_t col_stride) {
+#pragma GCC unroll 4
+  for (int r = 0; r < 16; r += 4) {
+    Quad y[4][4];
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) turn(y[c], from + 4 * c * col_stride + 4 * r, col_stride);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      std::byte* row = to + (r + k) * row_stride;
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; ++c) {
+        if constexpr (stream) {
+          stream_quad(row + 16 * c, y[c][k]);
+        } else {
+          std::memcpy(row + 16 * c, &y[c][k], sizeof(Quad));
         }
       }
     }
   }
-  /// Four by four, with the compilers' own vectors.
-  void quad(const std::byte* from, std::int64_t stride, std::int64_t r, std::int64_t c) {
-    typedef std::uint32_t V __attribute__((vector_size(16)));
-    const V x0 = get<V>(from), x1 = get<V>(from + stride), x2 = get<V>(from + 2 * stride),
-            x3 = get<V>(from + 3 * stride);
-    const V low01 = __builtin_shufflevector(x0, x1, 0, 4, 1, 5), low23 = __builtin_shufflevector(x2, x3, 0, 4, 1, 5);
-    const V high01 = __builtin_shufflevector(x0, x1, 2, 6, 3, 7), high23 = __builtin_shufflevector(x2, x3, 2, 6, 3, 7);
-    const V y[4] = {
-        __builtin_shufflevector(low01, low23, 0, 1, 4, 5), __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
-        __builtin_shufflevector(high01, high23, 0, 1, 4, 5), __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
-    for (int k = 0; k < 4; ++k) std::memcpy(&out[r + k][c], &y[k], sizeof(V));
-  }
-  void store(std::byte* to, std::int64_t row_stride, bool stream) const {
-    for (std::int64_t r = 0; r < edge; ++r) {
-      if (stream) {
-        stream_line(to + r * row_stride, out[r]);
-      } else {
-        std::memcpy(to + r * row_stride, out[r], line);
-      }
-    }
-  }
-};
+}
 
-template <class T>
-void transpose_lines(std::byte* to, const std::byte* from, const Tile& t, bool stream) {
-  constexpr std::int64_t edge = Square<T>::edge, size = sizeof(T);
-  Square<T> square;
+template <class T, bool stream>
+void transpose_lines(std::byte* to, const std::byte* from, const Tile& t) {
+  constexpr std::int64_t edge = edge_of<T>, size = sizeof(T);
   const std::int64_t rows = t.rows / edge * edge, cols = t.cols / edge * edge;
   auto rest = [&](std::int64_t r0, std::int64_t r1, std::int64_t c0, std::int64_t c1) {
     for (std::int64_t r = r0; r < r1; ++r) {
@@ -178,10 +219,15 @@ void transpose_lines(std::byte* to, const std::byte* from, const Tile& t, bool s
       }
     }
   };
-  for (std::int64_t c = 0; c < cols; c += edge) {
-    for (std::int64_t r = 0; r < rows; r += edge) {
-      square.load(from + r * size + c * t.col_stride, t.col_stride);
-      square.store(to + r * t.row_stride + c * size, t.row_stride, stream);
+  for (std::int64_t r = 0; r < rows; r += edge) {
+    for (std::int64_t c = 0; c < cols; c += edge) {
+      std::byte* square = to + r * t.row_stride + c * size;
+      const std::byte* source = from + r * size + c * t.col_stride;
+      if constexpr (size == 4) {
+        turn_square_32<stream>(square, t.row_stride, source, t.col_stride);
+      } else {
+        turn_square<T, stream>(square, t.row_stride, source, t.col_stride);
+      }
     }
   }
   rest(rows, t.rows, 0, t.cols);
@@ -191,17 +237,20 @@ void transpose_lines(std::byte* to, const std::byte* from, const Tile& t, bool s
 }  // namespace
 
 void transpose_copy(std::byte* to, const std::byte* from, const Tile& t, bool stream) {
+  const auto run = [&]<class T>(T) {
+    return stream ? transpose_lines<T, true>(to, from, t) : transpose_lines<T, false>(to, from, t);
+  };
   switch (t.size) {
     case 1:
-      return transpose_lines<std::uint8_t>(to, from, t, stream);
+      return run(std::uint8_t{});
     case 2:
-      return transpose_lines<std::uint16_t>(to, from, t, stream);
+      return run(std::uint16_t{});
     case 4:
-      return transpose_lines<std::uint32_t>(to, from, t, stream);
+      return run(std::uint32_t{});
     case 8:
-      return transpose_lines<std::uint64_t>(to, from, t, stream);
+      return run(std::uint64_t{});
     default:
-      return transpose_lines<Bytes16>(to, from, t, stream);
+      return run(Bytes16{});
   }
 }
 

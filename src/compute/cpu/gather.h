@@ -15,6 +15,9 @@ struct Tile {
 
 /// Strided to row-major contiguous.
 void gather(std::byte* to, const std::byte* from, const Tile& tile);
+using RowGather = void (*)(std::byte* to, const std::byte* from, std::int64_t n, std::int64_t stride);
+/// The same for one row of elements of `size` bytes, `stride` bytes apart.
+RowGather row_gather(std::size_t size);
 /// Row-major contiguous to strided.
 void scatter(std::byte* to, const std::byte* from, const Tile& tile);
 

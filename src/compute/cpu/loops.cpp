@@ -17,8 +17,9 @@ namespace hyalite::cpu {
 namespace {
 
 constexpr std::int64_t block_elements = 1024;
-constexpr std::int64_t tile_edge = 32;           // of a tile that transposes
-constexpr std::int64_t chunk_bytes = 128 << 10;  // of work handed to a thread at a time
+constexpr std::int64_t strided_block_elements = 128;  // operands take turns often: their streams overlap
+constexpr std::int64_t tile_edge = 32;                // of a tile that transposes
+constexpr std::int64_t chunk_bytes = 128 << 10;       // of work handed to a thread at a time
 constexpr std::int64_t largest_chunk = 4 << 20;
 constexpr std::int64_t parallel_bytes = 512 << 10;  // below, threads cost more than they give
 
@@ -201,6 +202,9 @@ class Window {
   /// Takes what `scratch_bytes` says from `scratch`.
   Window(const LoopOperand& o, std::int64_t row_stride, std::int64_t col_stride, const Tiling& t, std::byte*& scratch)
       : o_(&o), row_(row_stride), col_(col_stride), size_(static_cast<std::int64_t>(itemsize(o.stored))) {
+    const bool rows = t.tile_rows == 1 && o.data != nullptr && o.stored == o.computed;
+    as_it_is_ = rows && col_stride == size_;
+    if (rows && col_stride != size_ && col_stride != 0) gather_row_ = row_gather(itemsize(o.stored));
     const std::int64_t all = scratch_bytes(o, row_stride, col_stride, t);
     if (all == 0) return;
     buffer_ = scratch;
@@ -219,6 +223,11 @@ class Window {
 
   /// The tile's elements, contiguous and in the kernel's dtype.
   const void* read(const std::byte* at, std::int64_t rows, std::int64_t cols) {
+    if (as_it_is_) return at;
+    if (gather_row_ != nullptr) {
+      gather_row_(buffer_, at, cols, col_);
+      return buffer_;
+    }
     if (o_->data == nullptr) return nullptr;
     const bool one = (row_ == 0 || rows == 1) && (col_ == 0 || cols == 1);
     if (one && at == filled_ && rows * cols <= filled_count_) return buffer_;
@@ -243,11 +252,12 @@ class Window {
   }
   /// Where the kernel may write the tile.
   void* target(std::byte* at, std::int64_t rows, std::int64_t cols) {
-    return is_dense(rows, cols) && o_->stored == o_->computed ? static_cast<void*>(at) : buffer_;
+    const bool there = as_it_is_ || (is_dense(rows, cols) && o_->stored == o_->computed);
+    return there ? static_cast<void*>(at) : buffer_;
   }
   /// Brings what was written to its place.
   void write(std::byte* at, std::int64_t rows, std::int64_t cols) {
-    if (is_dense(rows, cols) && o_->stored == o_->computed) return;
+    if (as_it_is_ || (is_dense(rows, cols) && o_->stored == o_->computed)) return;
     const std::int64_t n = rows * cols;
     const std::byte* from = buffer_;
     if (o_->stored != o_->computed) {
@@ -268,6 +278,8 @@ class Window {
 
   const LoopOperand* o_ = nullptr;
   std::int64_t row_ = 0, col_ = 0, size_ = 0;
+  bool as_it_is_ = false;           // rows that the kernel reads or writes in place
+  RowGather gather_row_ = nullptr;  // of rows that only need to be moved together
   const std::byte* filled_ = nullptr;
   std::int64_t filled_count_ = 0;
   std::byte *buffer_ = nullptr, *raw_ = nullptr;
@@ -283,14 +295,24 @@ bool transposes(const Plan& p) {
   return false;
 }
 
+/// Whether an operand's neighbours along the last dimension lie apart in memory.
+bool strides(const Plan& p) {
+  for (int k = 0; k < p.operands; ++k) {
+    const std::int64_t stride = p.stride[p.rank - 1][k];
+    if (stride != static_cast<std::int64_t>(itemsize(p.operand[k].stored)) && stride != 0) return true;
+  }
+  return false;
+}
+
 Tiling make_tiling(const Plan& p) {
   Tiling t;
   t.cols = p.size[p.rank - 1];
   t.rows = p.rank > 1 ? p.size[p.rank - 2] : 1;
   for (int d = 0; d < p.rank - 2; ++d) t.outer *= p.size[d];
-  const std::int64_t widest = transposes(p) ? tile_edge : block_elements;
-  t.tile_cols = std::min(t.cols, widest);
-  t.tile_rows = std::min(t.rows, std::max<std::int64_t>(1, block_elements / t.tile_cols));
+  const bool turned = transposes(p);
+  const std::int64_t elements = !turned && strides(p) ? strided_block_elements : block_elements;
+  t.tile_cols = std::min(t.cols, turned ? tile_edge : elements);
+  t.tile_rows = std::min(t.rows, std::max<std::int64_t>(1, elements / t.tile_cols));
   t.down = (t.rows + t.tile_rows - 1) / t.tile_rows;
   t.across = (t.cols + t.tile_cols - 1) / t.tile_cols;
   return t;
@@ -298,14 +320,12 @@ Tiling make_tiling(const Plan& p) {
 
 const char* describe(const Plan& p) {
   if (transposes(p)) return "transposed tiles";
-  bool strided = false, broadcast = false, converted = false;
+  bool broadcast = false, converted = false;
   for (int k = 0; k < p.operands; ++k) {
-    const std::int64_t size = static_cast<std::int64_t>(itemsize(p.operand[k].stored));
     converted |= p.operand[k].stored != p.operand[k].computed;
-    strided |= p.stride[p.rank - 1][k] != size && p.stride[p.rank - 1][k] != 0;
     for (int d = 0; d < p.rank; ++d) broadcast |= p.stride[d][k] == 0;
   }
-  if (strided) return broadcast ? "strided with broadcast" : "strided";
+  if (strides(p)) return broadcast ? "strided with broadcast" : "strided";
   if (broadcast) return "contiguous with broadcast";
   return converted ? "contiguous, converted in blocks" : "rows";
 }
@@ -355,34 +375,50 @@ std::int64_t scratch_bytes(const Plan& p, const Tiling& t) {
   return bytes;
 }
 
+/// Where a tile lies.
+struct Place {
+  std::int64_t row, col;
+  std::array<std::int64_t, max_operands> at;  // of its first element, in bytes
+};
+
+Place place_of(const Plan& p, const Tiling& t, std::int64_t tile) {
+  const std::int64_t across = tile % t.across, down = tile / t.across % t.down;
+  std::int64_t rest = tile / t.across / t.down;
+  Place place{down * t.tile_rows, across * t.tile_cols, {}};
+  for (int k = 0; k < p.operands; ++k) place.at[k] = place.row * row_stride(p, k) + place.col * col_stride(p, k);
+  for (int d = p.rank - 3; d >= 0; --d) {
+    const std::int64_t i = rest % p.size[d];
+    rest /= p.size[d];
+    for (int k = 0; k < p.operands; ++k) place.at[k] += i * p.stride[d][k];
+  }
+  return place;
+}
+
 void run_tiles(const Loop& loop, const Plan& p, const Tiling& t, std::int64_t begin, std::int64_t end, bool stream,
                std::byte* scratch) {
   std::array<Window, max_operands> w;
   for (int k = 0; k < p.operands; ++k) w[k] = Window(p.operand[k], row_stride(p, k), col_stride(p, k), t, scratch);
+  Place place = place_of(p, t, begin);
   for (std::int64_t tile = begin; tile < end; ++tile) {
-    std::int64_t rest = tile;
-    const std::int64_t across = rest % t.across, down = rest / t.across % t.down;
-    rest /= t.across * t.down;
-    const std::int64_t row = down * t.tile_rows, col = across * t.tile_cols;
-    const std::int64_t rows = std::min(t.tile_rows, t.rows - row), cols = std::min(t.tile_cols, t.cols - col);
-    std::array<std::int64_t, max_operands> at{};
-    for (int k = 0; k < p.operands; ++k) at[k] = row * row_stride(p, k) + col * col_stride(p, k);
-    for (int d = p.rank - 3; d >= 0; --d) {
-      const std::int64_t i = rest % p.size[d];
-      rest /= p.size[d];
-      for (int k = 0; k < p.operands; ++k) at[k] += i * p.stride[d][k];
-    }
+    const std::int64_t rows = std::min(t.tile_rows, t.rows - place.row);
+    const std::int64_t cols = std::min(t.tile_cols, t.cols - place.col);
     const void* in[max_operands];
     void* out[max_operands];
     bool can_stream = stream;
-    for (int k = 0; k < p.inputs; ++k) in[k] = w[k].read(p.operand[k].data + at[k], rows, cols);
+    for (int k = 0; k < p.inputs; ++k) in[k] = w[k].read(p.operand[k].data + place.at[k], rows, cols);
     for (int k = p.inputs; k < p.operands; ++k) {
-      std::byte* to = p.operand[k].data + at[k];
+      std::byte* to = p.operand[k].data + place.at[k];
       out[k - p.inputs] = w[k].target(to, rows, cols);
       can_stream &= out[k - p.inputs] == to && aligned(to);
     }
     loop.kernel(in, out, static_cast<std::size_t>(rows * cols), loop.attr, can_stream);
-    for (int k = p.inputs; k < p.operands; ++k) w[k].write(p.operand[k].data + at[k], rows, cols);
+    for (int k = p.inputs; k < p.operands; ++k) w[k].write(p.operand[k].data + place.at[k], rows, cols);
+    place.col += cols;
+    if (place.col < t.cols) {  // the common step, without a division
+      for (int k = 0; k < p.operands; ++k) place.at[k] += cols * col_stride(p, k);
+    } else if (tile + 1 < end) {
+      place = place_of(p, t, tile + 1);
+    }
   }
   if (stream) std::atomic_thread_fence(std::memory_order_seq_cst);
 }
@@ -396,10 +432,11 @@ bool is_transposition(const Loop& loop, const Plan& p) {
          p.size[p.rank - 1] >= edge && p.size[p.rank - 2] >= edge;
 }
 
-/// Strips one cache line wide, down all rows: as many read streams as a line has elements, and full lines written.
+/// Strips four cache lines wide, down all rows: as many read streams as they have elements, and full lines written,
+/// four in a place: one alone takes half as long again.
 bool run_transposition(const Loop& loop, const Plan& p, LoopReport* report) {
-  const std::int64_t size = static_cast<std::int64_t>(itemsize(p.operand[1].stored)), edge = 64 / size;
-  const std::int64_t rows = p.size[p.rank - 2], cols = p.size[p.rank - 1], strips = (cols + edge - 1) / edge;
+  const std::int64_t size = static_cast<std::int64_t>(itemsize(p.operand[1].stored)), width = 128 / size;
+  const std::int64_t rows = p.size[p.rank - 2], cols = p.size[p.rank - 1], strips = (cols + width - 1) / width;
   std::int64_t outer = 1;
   for (int d = 0; d < p.rank - 2; ++d) outer *= p.size[d];
   const bool parallel = bytes_of(p) > parallel_bytes && num_threads() > 1, large = worth_streaming(p);
@@ -416,10 +453,10 @@ bool run_transposition(const Loop& loop, const Plan& p, LoopReport* report) {
         to += rest % p.size[d] * p.stride[d][1];
         rest /= p.size[d];
       }
-      const std::int64_t col = k % strips * edge, col_stride = p.stride[p.rank - 1][0],
+      const std::int64_t col = k % strips * width, col_stride = p.stride[p.rank - 1][0],
                          row_stride = p.stride[p.rank - 2][1];
       std::byte* target = p.operand[1].data + to + col * size;
-      const Tile tile{rows, std::min(edge, cols - col), row_stride, col_stride, static_cast<std::size_t>(size)};
+      const Tile tile{rows, std::min(width, cols - col), row_stride, col_stride, static_cast<std::size_t>(size)};
       const bool stream = large && aligned(target) && row_stride % 64 == 0;
       transpose_copy(target, p.operand[0].data + from + col * col_stride, tile, stream);
     }
