@@ -28,11 +28,14 @@ TensorRef make_view(const Call& c, const Validated& v) {
     const Operand in = tensor_operand(dense.impl());
     return apply(c.op, {&in, 1}, c.attrs);
   }
-  const std::int64_t scale = static_cast<std::int64_t>(itemsize(x.dtype()) / itemsize(v.out_dtype()));
-  TensorRef view = TensorImpl::make(v.out_dtype(), x.device(), v.shape(), v.strides(), x.storage_ref(),
-                                    x.offset() * scale + v.offset());
+  const auto scale = [&] { return static_cast<std::int64_t>(itemsize(x.dtype()) / itemsize(v.out_dtype())); };
+  const std::int64_t begin = x.dtype() == v.out_dtype() ? x.offset() : x.offset() * scale();
+  TensorRef view =
+      TensorImpl::make(v.out_dtype(), x.device(), v.shape(), v.strides(), x.storage_ref(), begin + v.offset());
   view->nothings = x.nothings;
-  if (is_differentiable(x.dtype())) set_view(*view, x, c.op, c.attrs);
+  if (is_differentiable(x.dtype())) {
+    set_view(*view, x, c.op, c.given != nullptr ? std::move(*c.given) : AttrRef::share(c.attrs));
+  }
   return view;
 }
 
@@ -181,7 +184,7 @@ Outputs apply_autocast(Context& ctx, const Call& c, TensorImpl* target) {
     }
   }
   const ScopedSet<bool> off(ctx.autocast.enabled, false), applied(ctx.autocast.applied, true);
-  return run_again({c.op, in, c.attrs}, target);
+  return run_again({c.op, in, c.attrs, c.given}, target);
 }
 
 /// The path with the recorder on. Out of line, so that it costs the common path nothing but the question.
@@ -221,6 +224,10 @@ Outputs run_again(const Call& c, TensorImpl* target) { return run(c, target); }
 
 TensorRef apply(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs, TensorImpl* target) {
   return run({op, in, attrs}, target).take();
+}
+
+TensorRef apply(const OpInfo& op, std::span<const Operand> in, AttrRef&& attrs) {
+  return run({op, in, attrs.get(), &attrs}, nullptr).take();
 }
 
 Outputs apply_all(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs) {
@@ -268,10 +275,14 @@ Tensor sum_to_shape(const Tensor& g, Dims shape) {
 
 Tensor swap_last(const Tensor& t) {
   static const OpInfo& op = find_op("permute_dims");
-  DimList axes(t.ndim(), 0);
-  for (int i = 0; i < axes.size(); ++i) axes[i] = i;
-  std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
-  return apply_one(op, t, Attributes::make(PermuteDimsBackward::Attr{Ints(Dims(axes))}).get());
+  const int n = t.ndim();
+  DimList axes;
+  for (int i = 0; i < n - 2; ++i) axes.push_back(i);
+  axes.push_back(n - 1);
+  axes.push_back(n - 2);
+  const Operand in = tensor_operand(t.impl());
+  return Tensor::adopt(
+      apply(op, {&in, 1}, Attributes::make_by([&] { return PermuteDimsBackward::Attr{Dims(axes)}; })).leak());
 }
 
 Tensor imaginary_unit(const Tensor& x) {

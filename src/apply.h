@@ -10,6 +10,8 @@ namespace hyalite {
 /// The result of an op with one output. `target`, if not null, is written in place and returned.
 TensorRef apply(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs = nullptr,
                 TensorImpl* target = nullptr);
+/// The same; the caller's count of the attributes goes to whatever keeps them.
+TensorRef apply(const OpInfo& op, std::span<const Operand> in, AttrRef&& attrs);
 /// All results of an op.
 Outputs apply_all(const OpInfo& op, std::span<const Operand> in, const Attributes* attrs = nullptr);
 /// An op of one tensor.

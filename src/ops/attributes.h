@@ -60,6 +60,11 @@ class Ints {
   std::int64_t operator[](std::size_t i) const { return data()[i]; }
   operator std::span<const std::int64_t>() const { return {data(), size_}; }
   operator Shape() const { return {begin(), end()}; }
+  /// While there is room inline.
+  void add(std::int64_t value) {
+    assert(size_ < most_inline);
+    near_[size_++] = value;
+  }
   bool operator==(const Ints& o) const;
 
  private:
@@ -216,7 +221,7 @@ class alignas(16) Attributes {
 
   void retain() const noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() const noexcept {
-    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+    if (give_count_back(refs_)) destroy();
   }
 
   template <AttrAggregate A>

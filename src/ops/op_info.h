@@ -76,6 +76,7 @@ struct Call {
   const OpInfo& op;
   std::span<const Operand> in;
   const Attributes* attrs = nullptr;
+  AttrRef* given = nullptr;  ///< the caller's own count of `attrs`, for one who keeps them to take
   const TensorImpl& x(int i) const { return *in[i].tensor; }
   /// The attributes of an op whose aggregate is A.
   template <class A>

@@ -205,9 +205,10 @@ Tensor basic(const Tensor& x, const Plan& p) {
   return is_whole(p, *x.impl()) && p.drop.empty() && p.fresh.empty() ? x : basic_view(x, p);
 }
 
-/// A key of integers, slices, None and one ... alone, in the axes' own terms, without a word to the allocator.
+/// A key of integers, slices, None and one ... alone, read straight into the attributes of the slice.
 class BasicKey {
  public:
+  explicit BasicKey(SliceBackward::Attr& to) : to_(to) {}
   /// False for any other key, also one that is out of range: the longer way knows what to say.
   bool read(const TensorImpl& x, PyObject* key) {
     PyObject* const* items = &key;
@@ -216,68 +217,89 @@ class BasicKey {
       items = reinterpret_cast<PyTupleObject*>(key)->ob_item;
       count = PyTuple_GET_SIZE(key);
     }
-    int named = 0, ellipses = 0;
-    for (Py_ssize_t i = 0; i < count; ++i) {
-      ellipses += items[i] == Py_Ellipsis;
-      named += items[i] != Py_Ellipsis && items[i] != Py_None;
-    }
-    if (ellipses > 1 || named > x.ndim()) return false;
+    if (std::max(static_cast<std::size_t>(x.ndim()), static_cast<std::size_t>(count)) > Ints::most_inline) return false;
+    shape_ = x.shape();
     for (Py_ssize_t i = 0; i < count; ++i) {
       PyObject* o = items[i];
       if (PyLong_CheckExact(o)) {
-        if (!integer(x, o)) return false;
+        if (!integer(o)) return false;
       } else if (PySlice_Check(o)) {
-        Py_ssize_t start, stop, step;
-        if (PySlice_Unpack(o, &start, &stop, &step) < 0) throw PythonError();
-        const Py_ssize_t n = PySlice_AdjustIndices(x.shape()[axis_], &start, &stop, step);
-        add(start, step, n);
-        ++place_;
+        if (!slice(o)) return false;
       } else if (o == Py_None) {
-        if (fresh_count_ + place_ >= max_rank) return false;
-        fresh_[fresh_count_++] = place_++;
-      } else if (o == Py_Ellipsis) {
-        for (int rest = x.ndim() - named; rest > 0; --rest) whole(x);
-      } else {
+        to_.fresh.add(place_++);
+      } else if (o != Py_Ellipsis || !rest({items + i + 1, items + count})) {
         return false;
       }
     }
-    while (axis_ < x.ndim()) whole(x);
+    while (axis_ < shape_.size()) whole();
     return true;
-  }
-  AttrRef attributes() const {
-    const auto list = [](const std::array<std::int64_t, max_rank>& a, int n) {
-      return Ints(Dims(a.data(), static_cast<std::size_t>(n)));
-    };
-    return Attributes::make_by([&] {
-      return SliceBackward::Attr{list(starts_, axis_), list(steps_, axis_), list(sizes_, axis_),
-                                 list(drop_, drop_count_), list(fresh_, fresh_count_)};
-    });
   }
 
  private:
-  bool integer(const TensorImpl& x, PyObject* o) {
+  bool integer(PyObject* o) {
+    if (axis_ == shape_.size()) return false;
     int beyond = 0;
     const long long given = PyLong_AsLongLongAndOverflow(o, &beyond);
-    const std::int64_t size = x.shape()[axis_], at = given < 0 ? given + size : given;
+    const std::int64_t size = shape_[axis_], at = given < 0 ? given + size : given;
     if (beyond != 0 || at < 0 || at >= size) return false;
-    drop_[drop_count_++] = axis_;
+    to_.drop.add(static_cast<std::int64_t>(axis_));
     add(at, 1, 1);
     return true;
   }
-  void whole(const TensorImpl& x) {
-    add(0, 1, x.shape()[axis_]);
+  bool slice(PyObject* o) {
+    if (axis_ == shape_.size()) return false;
+    Py_ssize_t start, stop, step;
+    if (PySlice_Unpack(o, &start, &stop, &step) < 0) throw PythonError();
+    const Py_ssize_t n = PySlice_AdjustIndices(shape_[axis_], &start, &stop, step);
+    add(start, step, n);
+    ++place_;
+    return true;
+  }
+  /// The axes that the items behind an Ellipsis leave to it.
+  bool rest(std::span<PyObject* const> behind) {
+    std::size_t named = axis_;
+    for (PyObject* o : behind) {
+      if (o == Py_Ellipsis) return false;
+      named += o != Py_None;
+    }
+    if (named > shape_.size()) return false;
+    for (std::size_t n = shape_.size() - named; n > 0; --n) whole();
+    return true;
+  }
+  void whole() {
+    add(0, 1, shape_[axis_]);
     ++place_;
   }
   void add(std::int64_t start, std::int64_t step, std::int64_t size) {
-    starts_[axis_] = start;
-    steps_[axis_] = step;
-    sizes_[axis_] = size;
+    to_.starts.add(start);
+    to_.steps.add(step);
+    to_.sizes.add(size);
     ++axis_;
   }
 
-  int axis_ = 0, place_ = 0, drop_count_ = 0, fresh_count_ = 0;
-  std::array<std::int64_t, max_rank> starts_, steps_, sizes_, drop_, fresh_;
+  SliceBackward::Attr& to_;
+  Dims shape_;
+  std::size_t axis_ = 0;
+  std::int64_t place_ = 0;
 };
+
+/// Before there is any memory for the attributes.
+bool may_be_basic(PyObject* key) {
+  return PyLong_CheckExact(key) || PySlice_Check(key) || PyTuple_CheckExact(key) || key == Py_None ||
+         key == Py_Ellipsis;
+}
+
+/// The attributes of the slice that a basic key is; null for other keys.
+AttrRef basic_key(const TensorImpl& x, PyObject* key) {
+  if (!may_be_basic(key)) return {};
+  bool basic = false;
+  AttrRef attrs = Attributes::make_by([&] {
+    SliceBackward::Attr a;
+    basic = BasicKey(a).read(x, key);
+    return a;
+  });
+  return basic ? std::move(attrs) : AttrRef();
+}
 
 const OpInfo& slice_op() {
   static const OpInfo& op = find_op("slice");
@@ -286,10 +308,10 @@ const OpInfo& slice_op() {
 
 /// x[key] for a basic key; null for others.
 TensorRef sliced(TensorImpl& x, PyObject* key) {
-  BasicKey k;
-  if (!k.read(x, key)) return {};
+  AttrRef attrs = basic_key(x, key);
+  if (!attrs) return {};
   const Operand in = tensor_operand(&x);
-  return apply(slice_op(), {&in, 1}, k.attributes().get());
+  return apply(slice_op(), {&in, 1}, std::move(attrs));
 }
 
 /// The index arrays as one, over the row-major order of the axes they index.
@@ -514,10 +536,11 @@ void scatter(const Tensor& x, const Plan& p, const Tensor& value) {
 bool store_number(TensorImpl& x, PyObject* key, PyObject* value) {
   static const OpInfo &full = find_op("full"), &where = find_op("where");
   const bool number = PyFloat_CheckExact(value) || PyLong_CheckExact(value) || PyBool_Check(value);
-  BasicKey k;
+  if (!number) return false;
   const Dtype to = x.dtype();
-  const bool masked = number && contains(where.schema.types, to) && is_plain_mask(x, key);
-  if (!number || !(masked || k.read(x, key))) return false;
+  const bool masked = contains(where.schema.types, to) && is_plain_mask(x, key);
+  AttrRef basic = masked ? AttrRef() : basic_key(x, key);
+  if (!masked && !basic) return false;
   Unwrapped u;
   unwrap_or_scalar(value, u);
   if (promote_weak(to, u.scalar.kind) != to) throw_no_cast(default_dtype(u.scalar.kind), to, true);
@@ -532,7 +555,7 @@ bool store_number(TensorImpl& x, PyObject* key, PyObject* value) {
     return true;
   }
   const Operand in = tensor_operand(&x);
-  const TensorRef view = apply(slice_op(), {&in, 1}, k.attributes().get());
+  const TensorRef view = apply(slice_op(), {&in, 1}, std::move(basic));
   const AttrRef attrs = Attributes::make_by([&] {
     return FullBackward::Attr{Ints(view->shape()), stored, to, x.device()};
   });

@@ -211,8 +211,7 @@ PyObject* astype(const Takes& t, PyObject* const* args, Py_ssize_t n, PyObject* 
 /// `copy` as in NumPy: None where it must be, False never, True always.
 PyObject* reshaped(TensorImpl& x, Ints shape, PyObject* copy) {
   const Operand in = tensor_operand(&x);
-  const AttrRef attrs = Attributes::make(ShapeAttr{std::move(shape)});
-  TensorRef out = apply(reshape_op(), {&in, 1}, attrs.get());
+  TensorRef out = apply(reshape_op(), {&in, 1}, Attributes::make(ShapeAttr{std::move(shape)}));
   if (!given(copy)) return wrap(std::move(out));
   const bool wanted = flag_argument(copy, "reshape", "copy");
   const bool shared = out->numel() == 0 || out->storage() == x.storage();

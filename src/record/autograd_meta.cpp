@@ -142,11 +142,10 @@ void set_history(TensorImpl& out, NodeRef node, std::uint32_t output) {
   out.requires_grad = true;
 }
 
-void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, const Attributes* attrs) {
+void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, AttrRef attrs) {
   TensorImpl& base = base_of(source);
   source.retain();
-  if (attrs != nullptr) attrs->retain();
-  view.view = {&source, &base, &op, attrs, history_of(base)};
+  view.view = {&source, &base, &op, attrs.leak(), history_of(base)};
 }
 
 NodeRef record(const Call& call, std::span<TensorImpl* const> outputs, Dtype computed) {

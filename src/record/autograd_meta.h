@@ -61,7 +61,7 @@ void set_requires_grad(TensorImpl& t, bool on);
 /// Enters `node` as what made `out`.
 void set_history(TensorImpl& out, NodeRef node, std::uint32_t output);
 /// Remembers that `view` was made from `source` by `op`.
-void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, const Attributes* attrs);
+void set_view(TensorImpl& view, TensorImpl& source, const OpInfo& op, AttrRef attrs);
 
 /// Records a call that was just computed, and gives its node: null where no output has a gradient. Only called when an
 /// operand requires grad.

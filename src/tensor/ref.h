@@ -1,9 +1,17 @@
 /// An intrusive, atomic reference to an object that counts its own users.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <utility>
 
 namespace hyalite {
+
+/// Gives a count back; true if it was the last. The only owner sees that by a plain load, since nobody else is left who
+/// could add one: not for objects that are also known weakly.
+[[gnu::always_inline]] inline bool give_count_back(std::atomic<std::uint32_t>& refs) noexcept {
+  return refs.load(std::memory_order_acquire) == 1 || refs.fetch_sub(1, std::memory_order_acq_rel) == 1;
+}
 
 /// Owns one count of T, whose `retain()` and `release()` do the counting.
 template <class T>

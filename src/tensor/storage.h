@@ -32,7 +32,7 @@ class Storage {
 
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
-    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+    if (give_count_back(refs_)) destroy();
   }
   std::uint32_t users() const noexcept { return refs_.load(std::memory_order_relaxed); }
 

@@ -61,7 +61,14 @@ Ref<TensorImpl> TensorImpl::make_like(const TensorImpl& dense, Dtype dtype, Ref<
 }
 
 void TensorImpl::destroy() noexcept {
-  if (autograd == nullptr && view.parent == nullptr) return free();
+  if (autograd == nullptr) {
+    if (view.parent != nullptr && view.parent->users() > 1) {
+      // Its parent stays, so that nothing is freed inside of this.
+      destroy_view_link(view);
+      view.parent = nullptr;
+    }
+    if (view.parent == nullptr) return free();
+  }
   // A gradient may have a gradient, a view be one of a view, and so on: each waits its turn instead of being freed
   // inside the one before.
   static constinit thread_local TensorImpl* waiting HYALITE_INITIAL_EXEC = nullptr;

@@ -47,7 +47,8 @@ class TensorImpl {
 
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
-    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+    // A leaf is known weakly to the node that adds to its gradient.
+    if (autograd == nullptr ? give_count_back(refs_) : refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
   }
   /// Adds a count unless the last one is gone: for those who know a tensor without holding it.
   bool try_retain() noexcept {
@@ -100,7 +101,7 @@ class TensorImpl {
 
 using TensorRef = Ref<TensorImpl>;
 
-inline bool same_shape(const TensorImpl& a, const TensorImpl& b) noexcept {
+[[gnu::always_inline]] inline bool same_shape(const TensorImpl& a, const TensorImpl& b) noexcept {
   if (a.ndim() != b.ndim()) return false;
   const std::int64_t *x = a.shape().data(), *y = b.shape().data();
   for (int i = 0; i < a.ndim(); ++i) {

@@ -204,12 +204,19 @@ void SchemaGuard::check_other(Validated& v) {
   if (!contains(schema.types, lead.dtype())) throw_unsupported_dtype(c.op, lead.dtype());
   v.device_ = lead.device();
   v.dtype_ = lead.dtype();
-  if (schema.kind == OpKind::view) {
-    v.out_dtype_ = schema.result_dtype(v.dtype_);
-    v.viewable_ = c.op.view(c, v.make_spec(0));
-    return;
-  }
   foresee(v);
+}
+
+void SchemaGuard::check_view(Validated& v) {
+  const Call& c = v.call_;
+  const OpSchema& schema = c.op.schema;
+  if (c.in[0].tensor == nullptr) throw_number(c.op, 0);
+  const TensorImpl& x = c.x(0);
+  if (!contains(schema.types, x.dtype())) throw_unsupported_dtype(c.op, x.dtype());
+  v.device_ = x.device();
+  v.dtype_ = x.dtype();
+  v.out_dtype_ = schema.result_dtype(x.dtype());
+  v.viewable_ = c.op.view(c, v.make_spec(0));
 }
 
 void SchemaGuard::check_creation(Validated& v) {

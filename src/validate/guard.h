@@ -67,12 +67,12 @@ class SchemaGuard {
   [[gnu::always_inline]] static Validated check(Recorder* rec, const Call& call, const TensorImpl* target) {
     Span span(rec, Phase::validate, Who::op, Who::guard, StepKind::guard);
     Validated v(call);
-    if (alike(v)) {
-      // Nothing to look for: one dtype, device and shape.
-    } else if (call.op.elementwise >= 0) {
-      check_elementwise(v, target != nullptr);
-    } else {
+    if (call.op.schema.kind == OpKind::view) {
+      check_view(v);
+    } else if (call.op.elementwise < 0) {
       check_other(v);
+    } else if (!alike(v)) {
+      check_elementwise(v, target != nullptr);
     }
     if (deterministic()) [[unlikely]] {
       check_determinism(v);
@@ -83,11 +83,11 @@ class SchemaGuard {
   }
 
  private:
-  /// A contiguous tensor, or two of one dtype, device and shape, which the op takes: the common case, accepted in a few
-  /// steps.
-  static bool alike(Validated& v) {
+  /// Of an elementwise op, a contiguous tensor, or two of one dtype, device and shape, which it takes: the common case,
+  /// accepted in a few steps.
+  [[gnu::always_inline]] static bool alike(Validated& v) {
     const Call& c = v.call_;
-    if (c.op.elementwise < 0 || c.in.size() > 2) return false;
+    if (c.in.size() > 2) return false;
     const TensorImpl *a = c.in[0].tensor, *b = c.in.back().tensor;
     if (a == nullptr || b == nullptr || a->dtype() != b->dtype() || !a->contiguous() || !b->contiguous()) return false;
     if (a->device() != b->device() || !same_shape(*a, *b) || !contains(c.op.schema.types, a->dtype())) return false;
@@ -99,6 +99,7 @@ class SchemaGuard {
     return true;
   }
   static void check_elementwise(Validated& v, bool in_place);
+  static void check_view(Validated& v);
   static void check_other(Validated& v);
   static void check_creation(Validated& v);
   /// Asks the op what its outputs will be.

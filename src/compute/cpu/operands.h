@@ -30,7 +30,7 @@ inline void repeat(std::byte* to, std::size_t size, std::size_t all) {
 }
 
 /// Fresh memory with the shape and strides of a dense tensor.
-inline TensorRef output_like(const TensorImpl& dense, Dtype dtype) {
+[[gnu::always_inline]] inline TensorRef output_like(const TensorImpl& dense, Dtype dtype) {
   const std::size_t bytes = static_cast<std::size_t>(dense.numel()) * itemsize(dtype);
   return TensorImpl::make_like(dense, dtype, Storage::allocate(bytes));
 }
@@ -39,7 +39,7 @@ TensorRef output(const Validated& v, int k = 0);
 /// For all of them.
 Outputs outputs(const Validated& v);
 /// The target of an in-place op, else fresh memory.
-inline Outputs outputs_or(TensorImpl* target, const Validated& v) {
+[[gnu::always_inline]] inline Outputs outputs_or(TensorImpl* target, const Validated& v) {
   if (target != nullptr) return Outputs(TensorRef::share(target));
   return v.call().op.outputs == 1 ? Outputs(output(v)) : outputs(v);
 }
