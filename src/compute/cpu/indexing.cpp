@@ -28,10 +28,16 @@ void read_places(const TensorImpl& indices, std::int64_t axis, std::int64_t size
   const TensorRef source = dense(indices, indices.dtype());
   cast(kernels().cast, indices.dtype(), source->address(), Dtype::int64, to, n);
   const bool is_unsigned = is_unsigned_integer(indices.dtype());
+  const std::int64_t from_end = is_unsigned ? 0 : size;
+  const auto end = static_cast<std::uint64_t>(size);
+  bool outside = false;
   for (std::size_t k = 0; k < n; ++k) {
-    const std::int64_t given = to[k];
-    if (given < 0 && !is_unsigned) to[k] += size;
-    if (to[k] >= 0 && to[k] < size) continue;
+    to[k] += to[k] < 0 ? from_end : 0;
+    outside |= static_cast<std::uint64_t>(to[k]) >= end;
+  }
+  for (std::size_t k = 0; outside && k < n; ++k) {
+    if (static_cast<std::uint64_t>(to[k]) < end) continue;
+    const std::int64_t given = to[k] < 0 ? to[k] - from_end : to[k];
     const auto as_unsigned = static_cast<std::uint64_t>(given);
     throw index_error(is_unsigned ? std::to_string(as_unsigned) : std::to_string(given), given, axis, size, caller);
   }
@@ -68,12 +74,13 @@ void take(const TensorImpl& x, const TensorImpl& indices, std::int64_t axis_give
   // Rows of a size known when this is compiled are moved without a call.
   const auto copy = [&](auto row_bytes, std::int64_t begin, std::int64_t end) {
     const std::int64_t* places = at.data();
-    const std::byte* from = source->address() + begin / count * size * bytes;
-    std::byte* to = out.address() + begin * bytes;
-    std::int64_t k = begin % count;
-    for (std::int64_t row = begin; row < end; ++row, to += bytes) {
-      std::memcpy(to, from + places[k] * bytes, row_bytes);
-      if (++k == count) k = 0, from += size * bytes;
+    const auto step = static_cast<std::int64_t>(std::size_t{row_bytes});
+    const std::byte* from = source->address() + begin / count * size * step;
+    std::byte* to = out.address() + begin * step;
+    for (std::int64_t row = begin, k = begin % count; row < end; k = 0, from += size * step) {
+      const std::int64_t last = std::min(count, k + end - row);
+      row += last - k;
+      for (; k < last; ++k, to += step) std::memcpy(to, from + places[k] * step, row_bytes);
     }
   };
   const auto rows = [&](std::int64_t begin, std::int64_t end) {
