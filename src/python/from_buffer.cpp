@@ -218,20 +218,26 @@ TensorRef from_interface(PyObject* obj, PyObject* interface, std::optional<Dtype
 
 // ---- which way ----
 
-/// NumPy's class of scalars; null while nobody has imported NumPy, since then no object can be one.
-PyObject* numpy_generic() {
-  static PyObject* generic = nullptr;
-  if (generic == nullptr) {
+/// A class of NumPy's, kept in `known`; null while nobody has imported NumPy, since then no object can be of it.
+PyObject* numpy_class(const char* of, PyObject*& known) {
+  if (known == nullptr) {
     const Owned module_name(check(PyUnicode_FromString("numpy")));
     const Owned numpy(PyImport_GetModule(module_name.get()));
-    if (numpy) generic = PyObject_GetAttrString(numpy.get(), "generic");
+    if (numpy) known = PyObject_GetAttrString(numpy.get(), of);
     PyErr_Clear();
   }
-  return generic;
+  return known;
+}
+
+/// An array of NumPy's own, not of a class derived from it.
+bool is_plain_array(PyObject* o) {
+  static PyObject* array = nullptr;
+  return reinterpret_cast<PyObject*>(Py_TYPE(o)) == numpy_class("ndarray", array);
 }
 
 bool is_numpy_scalar(PyObject* o) {
-  PyObject* generic = numpy_generic();
+  static PyObject* of_numpy = nullptr;
+  PyObject* generic = numpy_class("generic", of_numpy);
   if (generic == nullptr) return false;
   const int is = PyObject_IsInstance(o, generic);
   if (is < 0) throw PythonError();
@@ -274,14 +280,15 @@ TensorRef by_dlpack(PyObject* obj, std::optional<Dtype> dtype, std::optional<boo
 
 TensorRef from_object(PyObject* obj, std::optional<Dtype> dtype, std::optional<bool> copy) {
   if (PyType_Check(obj)) return {};
-  if (is_numpy_scalar(obj)) {
+  const bool plain = is_plain_array(obj);
+  if (!plain && is_numpy_scalar(obj)) {
     if (copy == false) throw_copy_needed(Border::asarray, "a NumPy scalar has no memory to share");
     const Owned array = array_of(obj);
     // The array is new and nobody else's, so it need not be copied again.
     if (array && !is_numpy_scalar(array.get())) return from_object(array.get(), dtype, std::nullopt);
     return {};
   }
-  refuse_masked(obj, "asarray");
+  if (!plain) refuse_masked(obj, "asarray");
   if (PyObject_CheckBuffer(obj)) {
     auto keeper = std::make_unique<BufferKeeper>();
     if (PyObject_GetBuffer(obj, &keeper->view, PyBUF_RECORDS_RO) == 0) {

@@ -71,11 +71,27 @@ PyObject* element(Dtype t, const std::byte* p) {
   }
 }
 
+/// A list of what make(address) gives of each element.
+template <class F>
+Owned list_by(const std::byte* p, std::int64_t n, std::int64_t step, F make) {
+  Owned list(check(PyList_New(n)));
+  for (std::int64_t i = 0; i < n; ++i) PyList_SET_ITEM(list.get(), i, check(make(p + i * step)));
+  return list;
+}
+
 Owned list_of(const TensorImpl& t, int axis, const std::byte* p) {
   if (axis == t.ndim()) return Owned(check(element(t.dtype(), p)));
   const std::int64_t n = t.shape()[static_cast<std::size_t>(axis)];
   const std::int64_t step =
       t.strides()[static_cast<std::size_t>(axis)] * static_cast<std::int64_t>(itemsize(t.dtype()));
+  if (axis + 1 == t.ndim()) {
+    const Dtype dtype = t.dtype();
+    // Without a question for each element.
+    if (dtype == Dtype::float32) return list_by(p, n, step, [](auto* e) { return PyFloat_FromDouble(load<float>(e)); });
+    if (dtype == Dtype::float64)
+      return list_by(p, n, step, [](auto* e) { return PyFloat_FromDouble(load<double>(e)); });
+    return list_by(p, n, step, [&](auto* e) { return element(dtype, e); });
+  }
   Owned list(check(PyList_New(n)));
   for (std::int64_t i = 0; i < n; ++i) PyList_SET_ITEM(list.get(), i, list_of(t, axis + 1, p + i * step).leak());
   return list;
@@ -139,8 +155,8 @@ PyObject* to_int(TensorImpl* t) {
 PyObject* to_float(TensorImpl* t) {
   const std::byte* p = only_element(*t, "float");
   if (is_complex(t->dtype())) throw_complex(*t, "float");
-  const Owned number(check(element(t->dtype(), p)));
-  return check(PyNumber_Float(number.get()));
+  Owned number(check(element(t->dtype(), p)));
+  return PyFloat_CheckExact(number.get()) ? number.leak() : check(PyNumber_Float(number.get()));
 }
 
 PyObject* to_complex(TensorImpl* t) {
