@@ -273,16 +273,17 @@ Tensor sum_to_shape(const Tensor& g, Dims shape) {
   return has_nothings(g) ? with_nothings(r) : r;
 }
 
-Tensor swap_last(const Tensor& t) {
+Tensor swap_last(const Tensor& t) { return Tensor::adopt(swap_last(*t.impl()).leak()); }
+
+TensorRef swap_last(TensorImpl& t) {
   static const OpInfo& op = find_op("permute_dims");
   const int n = t.ndim();
   DimList axes;
   for (int i = 0; i < n - 2; ++i) axes.push_back(i);
   axes.push_back(n - 1);
   axes.push_back(n - 2);
-  const Operand in = tensor_operand(t.impl());
-  return Tensor::adopt(
-      apply(op, {&in, 1}, Attributes::make_by([&] { return PermuteDimsBackward::Attr{Dims(axes)}; })).leak());
+  const Operand in = tensor_operand(&t);
+  return apply(op, {&in, 1}, Attributes::make_by([&] { return PermuteDimsBackward::Attr{Dims(axes)}; }));
 }
 
 Tensor imaginary_unit(const Tensor& x) {

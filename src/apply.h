@@ -83,6 +83,7 @@ Tensor first_largest(const Tensor& x, std::int64_t axis);
 Tensor matmul_to_shape(const Tensor& a, const Tensor& b, Dims shape);
 /// The last two axes exchanged.
 Tensor swap_last(const Tensor& t);
+TensorRef swap_last(TensorImpl& t);
 /// 0 + 1i, 0-d, on the device of `x` and in the complex dtype that goes with its own.
 Tensor imaginary_unit(const Tensor& x);
 /// Writes `value` over `to` without a record.

@@ -135,7 +135,7 @@ void inferred(const Call& c, OutputSpec* const* to) {
       const auto specs = Op::infer(c, a...);
       for (std::size_t k = 0; k < specs.size(); ++k) *to[k] = specs[k];
     } else {
-      **to = Op::infer(c, a...);
+      new (*to) OutputSpec(Op::infer(c, a...));  // which is made there, without a copy
     }
   });
 }

@@ -15,7 +15,7 @@ struct EmptyBackward : Kernel<EmptyBackward, 0> {
     static constexpr std::array<std::string_view, 3> names{"shape", "dtype", "device"};
     static constexpr int required = 1;
   };
-  static OutputSpec infer(const Call&, const Attr& a) { return {a.dtype, DimList(Dims(a.shape))}; }
+  static OutputSpec infer(const Call&, const Attr& a) { return {a.dtype, a.shape}; }
 };
 
 /// A number in every place.
@@ -29,7 +29,7 @@ struct FullBackward : Kernel<FullBackward, 0> {
     static constexpr std::array<std::string_view, 4> names{"shape", "value", "dtype", "device"};
     static constexpr int required = 2;
   };
-  static OutputSpec infer(const Call&, const Attr& a) { return {a.dtype, DimList(Dims(a.shape))}; }
+  static OutputSpec infer(const Call&, const Attr& a) { return {a.dtype, a.shape}; }
 };
 
 /// `count` elements start + i * step, each rounded once; integers wrap into the dtype as casts do.

@@ -91,7 +91,7 @@ struct PositionsBackward : UnaryKernel<PositionsBackward> {
     static constexpr std::array<std::string_view, 2> names{"axis", "size"};
     static constexpr int required = 2;
   };
-  static OutputSpec infer(const Call& c, const Attr&) { return {Dtype::int64, DimList(c.x(0).shape())}; }
+  static OutputSpec infer(const Call& c, const Attr&) { return {Dtype::int64, c.x(0).shape()}; }
   static auto gradient(auto, auto, auto, const auto&) { return grads(none); }
 };
 

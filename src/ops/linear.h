@@ -62,7 +62,7 @@ struct AxisKernel : UnaryKernel<Op> {
   };
   static OutputSpec infer(const Call& c, const Attr& a) {
     normalize_axis(a.axis, c.x(0).ndim(), Op::schema.name.data());
-    return {c.x(0).dtype(), DimList(c.x(0).shape())};
+    return {c.x(0).dtype(), c.x(0).shape()};
   }
 };
 

@@ -94,13 +94,16 @@ struct PermuteDimsBackward : UnaryKernel<PermuteDimsBackward> {
   static bool view(const TensorImpl& x, const Attr& a, OutputSpec& v) {
     const Dims axes = a.axes;
     std::uint64_t seen = 0;
+    bool once = static_cast<int>(axes.size()) == x.ndim();
     for (const std::int64_t axis : axes) {
       const int i = normalize_axis(axis, x.ndim(), "permute_dims");
-      seen |= std::uint64_t{1} << i;
+      const std::uint64_t bit = std::uint64_t{1} << i;
+      once &= (seen & bit) == 0;
+      seen |= bit;
       v.shape.push_back(x.shape()[i]);
       v.strides.push_back(x.strides()[i]);
     }
-    if (static_cast<int>(axes.size()) != x.ndim() || std::popcount(seen) != x.ndim()) {
+    if (!once) {
       throw ValueError("permute_dims(): axes " + to_string(axes) + " are no order of the " + std::to_string(x.ndim()) +
                            " axes; name each once",
                        {{"axes", to_vector(axes)}});
@@ -167,7 +170,7 @@ struct EmbedSliceBackward : UnaryKernel<EmbedSliceBackward> {
     static constexpr std::array<std::string_view, 4> names{"shape", "starts", "steps", "sizes"};
     static constexpr int required = 4;
   };
-  static OutputSpec infer(const Call& c, const Attr& a) { return {c.x(0).dtype(), DimList(Dims(a.shape))}; }
+  static OutputSpec infer(const Call& c, const Attr& a) { return {c.x(0).dtype(), a.shape}; }
   static auto compose(const auto& x, const auto& a) {
     auto out = nothings(a.shape, x.dtype(), x.device());
     copy_into(slice(out, a.starts, a.steps, a.sizes), numbers_of(x));
@@ -191,7 +194,7 @@ struct WriteViewBackward : BinaryKernel<WriteViewBackward> {
     static constexpr std::array<std::string_view, 1> names{"chain"};
     static constexpr int required = 1;
   };
-  static OutputSpec infer(const Call& c, const Attr&) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
+  static OutputSpec infer(const Call& c, const Attr&) { return {c.x(0).dtype(), c.x(0).shape()}; }
   static auto compose(const auto& base, const auto& value, const auto& a) {
     // Gradients, of which either may be nothing somewhere.
     const bool any = has_nothings(base) || has_nothings(value);
@@ -355,7 +358,7 @@ struct AstypeBackward : UnaryKernel<AstypeBackward> {
                           "; write hl.real(x) or hl.imag(x) first",
                       {{"from_dtype", std::string(name(from))}, {"to_dtype", std::string(name(to))}});
     }
-    return {to, DimList(c.x(0).shape())};
+    return {to, c.x(0).shape()};
   }
   static auto gradient(auto g, auto x, auto, const auto&) {
     return grads([=] { return gradient_as(g, x.dtype()); });
@@ -366,7 +369,7 @@ struct AstypeBackward : UnaryKernel<AstypeBackward> {
 struct ContiguousBackward : UnaryKernel<ContiguousBackward> {
   static constexpr OpSchema schema{
       .name = "contiguous", .types = movable, .kind = OpKind::primitive, .numpy = "-", .linear = true};
-  static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), DimList(c.x(0).shape())}; }
+  static OutputSpec infer(const Call& c) { return {c.x(0).dtype(), c.x(0).shape()}; }
   static auto gradient(auto g, auto, auto) {
     return grads([=] { return g; });
   }

@@ -35,7 +35,7 @@ struct OutputSpec {
   std::int64_t offset = 0;  ///< of a view, from its operand's first element, in elements of its own dtype
 
   OutputSpec() {}  // not defaulted: `OutputSpec()` would zero all of it
-  OutputSpec(Dtype d, const DimList& s) : dtype(d), shape(s) {}
+  OutputSpec(Dtype d, Dims s) : dtype(d), shape(s) {}
 };
 
 /// The results of a call, as many as the op has: fresh tensors, or for an in-place op the target.

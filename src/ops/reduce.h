@@ -202,7 +202,7 @@ struct OthersBackward : BinaryKernel<OthersBackward> {
       throw Unsupported(
           "prod(): a derivative of an order above 9 takes 2 to that power of memory; write x1 * x2 * ...");
     }
-    return {c.x(0).dtype(), DimList(c.x(0).shape())};
+    return {c.x(0).dtype(), c.x(0).shape()};
   }
   static auto gradient(auto g, auto x, auto directions, auto) {
     // conj(others along conj(g)): the slope is conj(d others), as of any analytic function.

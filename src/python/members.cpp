@@ -113,7 +113,7 @@ PyObject* get_t(PyObject* self, void*) {
           "T needs two axes, not " + std::to_string(t->ndim()) + "; write hl.permute_dims(x, axes) or x.mT",
           {{"ndim", std::int64_t{t->ndim()}}});
     }
-    return wrap(swap_last(handle(self)));
+    return python::wrap(swap_last(*impl_of(self)));
   });
 }
 PyObject* get_mt(PyObject* self, void*) {
@@ -122,7 +122,7 @@ PyObject* get_mt(PyObject* self, void*) {
       throw ValueError("mT needs two axes or more, not " + std::to_string(n) + "; write hl.expand_dims(x, 0).mT",
                        {{"ndim", std::int64_t{n}}});
     }
-    return wrap(swap_last(handle(self)));
+    return python::wrap(swap_last(*impl_of(self)));
   });
 }
 PyObject* get_real(PyObject* self, void*) {

@@ -100,12 +100,12 @@ HYALITE_OP(reshape)
 
 // ---- creation -----------------------------------------------------------------------------------------------------
 
-PyObject* made_empty(const Ints& shape, Dtype dtype, std::optional<Device> device) {
-  const AttrRef attrs = Attributes::make_by([&] { return EmptyBackward::Attr{shape, dtype, device}; });
+PyObject* made_empty(Ints&& shape, Dtype dtype, std::optional<Device> device) {
+  const AttrRef attrs = Attributes::make_by([&] { return EmptyBackward::Attr{std::move(shape), dtype, device}; });
   return wrap(apply(empty_op(), {}, attrs.get()));
 }
-PyObject* made_full(const Ints& shape, const Scalar& value, Dtype dtype, std::optional<Device> device) {
-  const AttrRef attrs = Attributes::make_by([&] { return FullBackward::Attr{shape, value, dtype, device}; });
+PyObject* made_full(Ints&& shape, const Scalar& value, Dtype dtype, std::optional<Device> device) {
+  const AttrRef attrs = Attributes::make_by([&] { return FullBackward::Attr{std::move(shape), value, dtype, device}; });
   return wrap(apply(full_op(), {}, attrs.get()));
 }
 
@@ -114,19 +114,19 @@ constexpr char like_text[] = "(x, /, *, dtype=None, device=None)";
 template <int value>  // -1: none
 PyObject* constant(const Takes& t, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   const auto [shape, dtype, device, a, b] = sorted(t, args, n, names);
-  const Ints sizes = shape_of(shape, t.op);
+  Ints sizes = shape_of(shape, t.op);
   const Dtype to = dtype_or(dtype, t.op, Dtype::float32);
   const std::optional<Device> where = device_or_none(device, t.op);
-  return value < 0 ? made_empty(sizes, to, where) : made_full(sizes, Scalar(value), to, where);
+  return value < 0 ? made_empty(std::move(sizes), to, where) : made_full(std::move(sizes), Scalar(value), to, where);
 }
 template <int value>
 PyObject* constant_like(const Takes& t, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   const auto [x, dtype, device, a, b] = sorted(t, args, n, names);
   const TensorRef like = operand(x, t.op);
-  const Ints sizes(like->shape());
+  Ints sizes(like->shape());
   const Dtype to = dtype_or(dtype, t.op, like->dtype());
   const std::optional<Device> where = given(device) ? device_or_none(device, t.op) : like->device();
-  return value < 0 ? made_empty(sizes, to, where) : made_full(sizes, Scalar(value), to, where);
+  return value < 0 ? made_empty(std::move(sizes), to, where) : made_full(std::move(sizes), Scalar(value), to, where);
 }
 
 /// The Python function of the same name with an underscore, which knows every case.

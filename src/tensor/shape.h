@@ -33,6 +33,8 @@ class DimList {
     std::fill_n(v_.begin(), n, fill);
   }
   int size() const { return n_; }
+  /// What is new has any value.
+  void resize(int n) { n_ = checked_rank(static_cast<std::size_t>(n)); }
   std::int64_t& operator[](int i) { return v_[i]; }
   std::int64_t operator[](int i) const { return v_[i]; }
   void push_back(std::int64_t x) {
@@ -72,23 +74,25 @@ inline std::string to_string(Dims d) {
 }
 inline Shape64 to_vector(Dims d) { return {d.begin(), d.end()}; }
 
+namespace detail {
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_shape(Dims shape, const char* why) {
+  throw ValueError("shape " + to_string(shape) + why, {{"shape", to_vector(shape)}});
+}
+}  // namespace detail
+
 /// The product of the sizes. Throws ValueError for a negative size or when the bytes pass 2^63.
 inline std::int64_t checked_numel(Dims shape, std::size_t itemsize) {
   std::int64_t n = 1, bytes;
   bool empty = false, overflow = false;
   for (const std::int64_t s : shape) {
-    if (s < 0) {
-      throw ValueError("shape " + to_string(shape) + " has a negative size; write sizes of 0 or more",
-                       {{"shape", to_vector(shape)}});
-    }
+    if (s < 0) [[unlikely]]
+      detail::throw_shape(shape, " has a negative size; write sizes of 0 or more");
     empty |= s == 0;
     overflow |= s != 0 && __builtin_mul_overflow(n, s, &n);
   }
   if (empty) return 0;
-  if (overflow || __builtin_mul_overflow(n, static_cast<std::int64_t>(itemsize), &bytes)) {
-    throw ValueError("shape " + to_string(shape) + " has more bytes than 64 bits can count; write a smaller shape",
-                     {{"shape", to_vector(shape)}});
-  }
+  if (overflow || __builtin_mul_overflow(n, static_cast<std::int64_t>(itemsize), &bytes)) [[unlikely]]
+    detail::throw_shape(shape, " has more bytes than 64 bits can count; write a smaller shape");
   return n;
 }
 
@@ -114,13 +118,17 @@ inline std::int64_t next_step(std::int64_t step, std::int64_t size) {
 }
 
 /// Strides, in elements, of a row-major tensor.
-inline DimList row_major(Dims shape) {
-  DimList strides(static_cast<int>(shape.size()), 1);
+inline void set_row_major(DimList& strides, Dims shape) {
+  strides.resize(static_cast<int>(shape.size()));
   std::int64_t step = 1;
   for (int i = strides.size() - 1; i >= 0; --i) {
     strides[i] = step;
     step = next_step(step, shape[i]);
   }
+}
+inline DimList row_major(Dims shape) {
+  DimList strides;
+  set_row_major(strides, shape);
   return strides;
 }
 
@@ -131,15 +139,20 @@ void sort_axes(int* first, int* last, Before before) {
     std::rotate(std::upper_bound(first, next, *next, before), next, next + 1);
 }
 
+namespace detail {
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_axis(std::int64_t axis, int ndim, const char* op) {
+  throw IndexError(std::string(op) + "(): axis " + std::to_string(axis) + " is out of range for " +
+                       std::to_string(ndim) + " dimensions; " +
+                       (ndim > 0 ? "write one from " + std::to_string(-ndim) + " to " + std::to_string(ndim - 1)
+                                 : "a tensor without dimensions has none"),
+                   {{"axis", axis}, {"ndim", std::int64_t{ndim}}});
+}
+}  // namespace detail
+
 /// `axis` counted from the end if negative. Throws IndexError {axis, ndim}.
 inline int normalize_axis(std::int64_t axis, int ndim, const char* op) {
-  if (axis < -ndim || axis >= ndim) {
-    throw IndexError(std::string(op) + "(): axis " + std::to_string(axis) + " is out of range for " +
-                         std::to_string(ndim) + " dimensions; " +
-                         (ndim > 0 ? "write one from " + std::to_string(-ndim) + " to " + std::to_string(ndim - 1)
-                                   : "a tensor without dimensions has none"),
-                     {{"axis", axis}, {"ndim", std::int64_t{ndim}}});
-  }
+  if (axis < -ndim || axis >= ndim) [[unlikely]]
+    detail::throw_axis(axis, ndim, op);
   return static_cast<int>(axis < 0 ? axis + ndim : axis);
 }
 

@@ -19,19 +19,26 @@ Ref<TensorImpl> TensorImpl::make(Dtype dtype, Device device, Dims shape, Dims st
   t->ndim_ = static_cast<std::uint8_t>(n);
   t->dims_ = n <= inline_rank ? t->inline_dims_
                               : static_cast<std::int64_t*>(pool::allocate(2 * n * sizeof(std::int64_t)).data);
-  const bool none = has_zero(shape);
+  // A stride that reaches no element is that of a dense tensor, so that all arithmetic on strides stays in range.
   std::int64_t step = 1;
   bool row = true;
   for (int i = n - 1; i >= 0; --i) {
-    // A stride that reaches no element is that of a dense tensor, so that all arithmetic on strides stays in range.
-    const bool reaches = shape[i] > 1 && !none;
-    t->dims_[i] = shape[i];
-    t->dims_[n + i] = reaches ? strides[i] : step;
-    row &= !reaches || strides[i] == step;
-    step = none ? next_step(step, shape[i]) : step * shape[i];
+    const std::int64_t size = shape[i], stride = size > 1 ? strides[i] : step;
+    t->dims_[i] = size;
+    t->dims_[n + i] = stride;
+    row &= stride == step;
+    step = wrapping_multiply(step, size);
   }
-  if (none) offset = 0;
-  t->numel_ = none ? 0 : step;
+  if (step == 0) {  // there is no element
+    row = true;
+    offset = 0;
+    std::int64_t dense = 1;
+    for (int i = n - 1; i >= 0; --i) {
+      t->dims_[n + i] = dense;
+      dense = next_step(dense, shape[i]);
+    }
+  }
+  t->numel_ = step;
   t->contiguous_ = row;
   t->offset_ = offset;
   t->data_ = storage && storage->address() != nullptr

@@ -243,7 +243,7 @@ void SchemaGuard::foresee(Validated& v) {
     checked_numel(o.shape, itemsize(o.dtype));
     if (schema.kind != OpKind::primitive) continue;
     if (!schema.keeps_layout) {
-      o.strides = row_major(o.shape);
+      set_row_major(o.strides, o.shape);
     } else if (const TensorImpl& x = c.x(0); x.contiguous() && c.op.outputs == 1 && same_dims(x.shape(), o.shape)) {
       v.like_ = &x;
     } else {
