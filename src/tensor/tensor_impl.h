@@ -47,8 +47,10 @@ class TensorImpl {
 
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
-    // A leaf is known weakly to the node that adds to its gradient.
-    if (autograd == nullptr ? give_count_back(refs_) : refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+    // As `give_count_back`; but a leaf is known weakly to the node that adds to its gradient. The count is read first:
+    // who sees that it is the only owner sees what the others did before they let go.
+    const bool only = refs_.load(std::memory_order_acquire) == 1 && autograd == nullptr;
+    if (only || refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
   }
   /// Adds a count unless the last one is gone: for those who know a tensor without holding it.
   bool try_retain() noexcept {
