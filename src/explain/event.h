@@ -71,6 +71,7 @@ enum class Fact : std::uint8_t {
   mixed,     ///< the dtypes are compared as they are
   weak,      ///< a number takes the tensor's dtype
   promoted,  ///< to this dtype
+  instead,   ///< the op of one operand that is called, which this one is of these operands
   by_autocast,
   amp,       ///< the op's policy
   autocast,  ///< its dtype, while it is on

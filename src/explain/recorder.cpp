@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "explain/ceiling.h"
+#include "ops/op_info.h"
 #include "tensor/context.h"
 
 namespace hyalite {
@@ -90,9 +91,9 @@ int Recorder::op_now(Phase phase) const {
   return phase == Phase::python ? -1 : last_outer_;
 }
 
-void Recorder::entered_by(std::string_view op, std::string door) {
+void Recorder::entered_by(const OpInfo& op, std::string door) {
   for (auto o = ops.rbegin(); o != ops.rend(); ++o) {
-    if (o->name != op) continue;
+    if (o->name != op.name() && o->name != op.schema.with_two) continue;
     if (o->participants.size() == who_count) o->participants[static_cast<std::size_t>(Who::slot)] = std::move(door);
     return;
   }

@@ -13,6 +13,8 @@
 
 namespace hyalite {
 
+struct OpInfo;
+
 /// In words.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
@@ -93,8 +95,9 @@ class Recorder {
   int copies_so_far() const { return open_.empty() ? 0 : open_.back().step.copies; }
   /// Names who took part in the op that is being recorded.
   void took_part(std::string_view op, std::string_view node);
-  /// Says through which door the op that ended last under this name was entered, such as `__add__`.
-  void entered_by(std::string_view op, std::string door);
+  /// Says through which door the op that ended last as `op`, or as what it is of some operands, was entered, such as
+  /// `__add__`.
+  void entered_by(const OpInfo& op, std::string door);
   int depth() const { return depth_; }
   RecordedOp& current_op() { return ops[static_cast<std::size_t>(open_ops_.back().index)]; }
   Step& last() { return steps.back(); }

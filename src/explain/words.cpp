@@ -85,6 +85,7 @@ Words aligned(const Heard& h) {
   } else {
     why = dtypes + (to != nullptr ? ": their join is " + text_of(*to) : ": nothing to align");
   }
+  if (const auto* other = h.find<std::string>(Fact::instead)) why += "; of these operands it is " + *other;
   return {"unwrap_or_scalar, maybe_promote", facts, why};
 }
 
@@ -217,7 +218,9 @@ Words words(Event event, const Heard& h) {
     case Event::unknown_operand:
       return {"unknown operand", {}, "NotImplemented: the other operand's type is asked next"};
     case Event::handed_over:
-      return {op() + "(a, b)", {}, "handles cross by reference count"};
+      return {h.find<std::string>(Fact::instead) != nullptr ? h.text(Fact::instead) + "(a)" : op() + "(a, b)",
+              {},
+              "handles cross by reference count"};
     case Event::wrapped:
       return {"wrap: Tensor", {{"type", "hyalite.Tensor"}}, "an object around the handle; nothing is copied"};
     case Event::imported:

@@ -379,7 +379,7 @@ PyObject* call_plainly(const OpFunction& f, std::span<const Operand> in, const A
     Span call(r, Phase::python, Who::user, Who::slot, StepKind::request);
     if (call.over()) call.end(Event::function_direct, {{Fact::door, door_of(f)}, {Fact::op, op.name()}});
     PyObject* result = result_of(op, in, attrs);
-    r->entered_by(op.name(), door_of(f));
+    r->entered_by(op, door_of(f));
     return result;
   });
 }
@@ -400,7 +400,7 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, std::size_t nargsf, 
     }
     PyObject* result = call_op(f, args, PyVectorcall_NARGS(nargsf), names);
     if (Recorder* r = active_recorder(context())) [[unlikely]] {
-      r->entered_by(f.op->name(), door_of(f));
+      r->entered_by(*f.op, door_of(f));
     }
     return result;
   } catch (...) {

@@ -62,16 +62,20 @@ std::string door_of(const OpInfo& op, PyObject* x, TensorImpl* target) {
            {{Fact::door, door}, {Fact::operand, described_object(x), "a"}, {Fact::operand, described_object(y), "b"}});
 }
 
-/// Ends the step in which operands were unwrapped and aligned, and adds that they cross the border.
-[[gnu::cold, gnu::noinline]] void tell_promotion(Recorder* r, Span& span, const OpInfo& op, const Promotion& p,
-                                                 std::initializer_list<Said> operands) {
-  Sayings said(operands);
+/// Ends the step in which operands were unwrapped and aligned, and adds that they cross the border, to the op `called`.
+[[gnu::cold, gnu::noinline]] void tell_promotion(Recorder* r, Span& span, const OpInfo& op, const OpInfo& called,
+                                                 const Promotion& p, std::initializer_list<Said> operands) {
+  Sayings said(operands), crossed{{Fact::op, op.name()}};
   said.emplace_back(Fact::op, op.name());
   said.emplace_back(Fact::by_autocast, p.by_autocast);
   if (p.cast) said.emplace_back(Fact::promoted, p.dtype);
+  if (&called != &op) {
+    said.emplace_back(Fact::instead, called.name());
+    crossed.emplace_back(Fact::instead, called.name());
+  }
   span.end(Event::aligned, said);
   Span crossing(r, Phase::python, Who::slot, Who::binding, StepKind::request);
-  if (crossing.over()) crossing.end(Event::handed_over, {{Fact::op, op.name()}});
+  if (crossing.over()) crossing.end(Event::handed_over, crossed);
 }
 
 PyObject* wrap_several(Recorder* rec, const Outputs& results) {
@@ -103,8 +107,10 @@ PyObject* wrap_several(Recorder* rec, const Outputs& results) {
     Operand in[2];
     if (left != right && plain_number(op, left ? y : x, impl_of(left ? x : y)->dtype(), in[left ? 1 : 0])) {
       in[left ? 0 : 1].tensor = impl_of(left ? x : y);
-      if (span.over()) tell_promotion(rec, span, op, {in[left ? 1 : 0].dtype, false, false}, {{Fact::weak, true}});
       const auto [called, operands] = simplified(op, in);
+      if (span.over()) {
+        tell_promotion(rec, span, op, called, {in[left ? 1 : 0].dtype, false, false}, {{Fact::weak, true}});
+      }
       return wrap_result(rec, called, operands, target);
     }
   }
@@ -116,15 +122,16 @@ PyObject* wrap_several(Recorder* rec, const Outputs& results) {
     return not_implemented(op, x, y, target != nullptr);
   }
   const Aligned aligned(op, std::move(args));
+  const auto [called, operands] = simplified(op, aligned.operands());
   if (span.over()) {
     const TensorImpl *a = aligned.arguments()[0].tensor, *b = aligned.arguments()[1].tensor;
     if (a == nullptr || b == nullptr) {
-      tell_promotion(rec, span, op, aligned.promotion(), {{Fact::weak, true}});
+      tell_promotion(rec, span, op, called, aligned.promotion(), {{Fact::weak, true}});
     } else {
-      tell_promotion(rec, span, op, aligned.promotion(), {{Fact::dtype, a->dtype()}, {Fact::dtype, b->dtype()}});
+      tell_promotion(rec, span, op, called, aligned.promotion(),
+                     {{Fact::dtype, a->dtype()}, {Fact::dtype, b->dtype()}});
     }
   }
-  const auto [called, operands] = simplified(op, aligned.operands());
   return wrap_result(rec, called, operands, target);
 }
 
@@ -138,7 +145,7 @@ PyObject* wrap_several(Recorder* rec, const Outputs& results) {
     TensorImpl *a = impl_of(x), *b = impl_of(y);
     if (a->dtype() == b->dtype() && contains(op.schema.types, a->dtype()) && op.outputs == 1) [[likely]] {
       if (span.over()) {
-        tell_promotion(rec, span, op, {a->dtype(), false, false},
+        tell_promotion(rec, span, op, op, {a->dtype(), false, false},
                        {{Fact::dtype, a->dtype()}, {Fact::dtype, b->dtype()}});
       }
       Operand in[2];
@@ -154,7 +161,7 @@ PyObject* wrap_several(Recorder* rec, const Outputs& results) {
                                                      Recorder& r) {
   return r.guarded(op.name(), [&] {
     PyObject* result = binary_route(&r, op, x, y, target);
-    r.entered_by(op.name(), door_of(op, x, target));
+    r.entered_by(op, door_of(op, x, target));
     return result;
   });
 }
@@ -212,7 +219,7 @@ PyObject* in_place_power_slot(PyObject* x, PyObject* y, PyObject*) { return in_p
 [[gnu::cold, gnu::noinline]] PyObject* unary_traced(const OpInfo& op, PyObject* x, Recorder& r) {
   return r.guarded(op.name(), [&] {
     PyObject* result = unary_route(&r, op, x);
-    r.entered_by(op.name(), slot_name(op, ""));
+    r.entered_by(op, slot_name(op, ""));
     return result;
   });
 }
