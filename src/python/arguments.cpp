@@ -76,6 +76,12 @@ void throw_argument(std::string_view op, std::string_view name, std::string_view
                   {{"op", std::string(op)}});
 }
 
+void refuse_call(std::string_view op, std::string_view signature, const std::string& what) {
+  const std::string function(op);
+  throw TypeError(function + "(): " + what + "; the signature is " + function + std::string(signature),
+                  {{"op", function}});
+}
+
 std::int64_t integer_argument(PyObject* o, std::string_view op, std::string_view name, std::string_view wanted) {
   const Owned index(PyIndex_Check(o) ? PyNumber_Index(o) : nullptr);
   if (!index) {

@@ -2,8 +2,11 @@
 /// the house form: `zeros(): shape must be an integer or a tuple of integers, not float 2.0; write int(n)`.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -23,6 +26,35 @@ std::string int_text(PyObject* o);
 /// Throws `op(): name must be wanted, not shown(o); advice`.
 [[noreturn]] void throw_argument(std::string_view op, std::string_view name, std::string_view wanted, PyObject* o,
                                  std::string_view advice = {});
+
+/// Throws `op(): what; the signature is op(x, ...)`.
+[[noreturn]] void refuse_call(std::string_view op, std::string_view signature, const std::string& what);
+
+/// Puts the arguments of a call into `slots`, which are null: `by_place` of them at most by their places, the others
+/// where find(name) says, which is negative for a name that is none. passes(name, value) says whether to overlook one;
+/// refused(what) throws.
+template <class Find, class Passes, class Refused>
+void sort_arguments(std::span<PyObject*> slots, std::size_t by_place, PyObject* const* args, Py_ssize_t n,
+                    PyObject* names, Find find, Passes passes, Refused refused) {
+  if (n > static_cast<Py_ssize_t>(by_place)) {
+    refused("takes " + std::to_string(by_place) + (by_place == 1 ? " argument" : " arguments") +
+            (by_place < slots.size() ? " by place" : "") + ", not " + std::to_string(n));
+  }
+  std::copy_n(args, n, slots.begin());
+  const Py_ssize_t named = names != nullptr ? PyTuple_GET_SIZE(names) : 0;
+  for (Py_ssize_t k = 0; k < named; ++k) {
+    Py_ssize_t length;
+    const char* text = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(names, k), &length);
+    if (text == nullptr) throw PythonError();
+    const std::string_view name(text, static_cast<std::size_t>(length));
+    const std::ptrdiff_t at = find(name);
+    if (at < 0 && passes(name, args[n + k])) continue;
+    if (at < 0) refused("unknown argument " + std::string(name));
+    PyObject*& place = slots[static_cast<std::size_t>(at)];
+    if (place != nullptr) refused("repeated argument " + std::string(name));
+    place = args[n + k];
+  }
+}
 
 /// An object with `__index__`. Throws TypeError, or OverflowError beyond 64 bits.
 std::int64_t integer_argument(PyObject* o, std::string_view op, std::string_view name,

@@ -104,6 +104,10 @@ void set_attribute(const OpInfo& op, Attributes& to, int i, PyObject* o) {
   throw_argument(op.name(), f.name, "internal", o);
 }
 
+[[noreturn, gnu::cold]] void refuse(const OpInfo& op, const std::string& what) {
+  refuse_call(op.name(), signature_text(op), what);
+}
+
 /// The attributes that the arguments say, null where one was not given. Those that all have their defaults are shared.
 AttrRef attributes_from(const OpInfo& op, PyObject* const* given) {
   Ref<Attributes> own;
@@ -113,9 +117,7 @@ AttrRef attributes_from(const OpInfo& op, PyObject* const* given) {
       if (!own) own = Attributes::copy_of(*op.defaults);
       set_attribute(op, *own, i, given[i]);
     } else if (op.fields()[static_cast<std::size_t>(i)].required) {
-      throw TypeError(std::string(op.name()) + "(): " + std::string(op.fields()[static_cast<std::size_t>(i)].name) +
-                          " is missing; the signature is " + std::string(op.name()) + signature_text(op),
-                      {{"op", std::string(op.name())}});
+      refuse(op, std::string(op.fields()[static_cast<std::size_t>(i)].name) + " is missing");
     }
   }
   return own ? AttrRef::adopt(own.leak()) : op.defaults;
@@ -128,43 +130,27 @@ Slots sorted(const OpInfo& op, PyObject* const* args, Py_ssize_t n, PyObject* na
   const std::size_t operands = op.params.size(), all = operands + op.fields().size();
   Slots slots(all);
   std::ranges::fill(slots, nullptr);
-  if (n > static_cast<Py_ssize_t>(all)) {
-    throw TypeError(std::string(op.name()) + "() takes " + std::to_string(all) + " arguments, not " +
-                        std::to_string(n) + "; the signature is " + std::string(op.name()) + signature_text(op),
-                    {{"op", std::string(op.name())}});
-  }
-  for (Py_ssize_t i = 0; i < n; ++i) slots[static_cast<std::size_t>(i)] = args[i];
-  const Py_ssize_t named = names != nullptr ? PyTuple_GET_SIZE(names) : 0;
-  for (Py_ssize_t k = 0; k < named; ++k) {
-    const char* key = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, k));
-    if (key == nullptr) throw PythonError();
-    std::size_t at = all;
+  const auto find = [&](std::string_view name) {
     for (std::size_t i = op.schema.has(Role::bound) ? 1 : operands; i < operands; ++i) {
-      if (op.params[i] == key) at = i;
+      if (op.params[i] == name) return static_cast<std::ptrdiff_t>(i);
     }
     for (std::size_t i = 0; i < op.fields().size(); ++i) {
-      if (op.fields()[i].name == key) at = operands + i;
+      if (op.fields()[i].name == name) return static_cast<std::ptrdiff_t>(operands + i);
     }
-    // NumPy's functions pass it to methods of the same name.
-    if (at == all && std::strcmp(key, "out") == 0) {
-      if (args[n + k] == Py_None) continue;
-      throw TypeError(
-          std::string(op.name()) + "(): out= is not there; write y[...] = hl." + std::string(op.name()) + "(x)",
-          {{"op", std::string(op.name())}});
-    }
-    if (at == all || slots[at] != nullptr) {
-      throw TypeError(std::string(op.name()) + "(): " + (at == all ? "unknown" : "repeated") + " argument " + key +
-                          "; the signature is " + std::string(op.name()) + signature_text(op),
-                      {{"op", std::string(op.name())}});
-    }
-    slots[at] = args[n + k];
-  }
+    return std::ptrdiff_t{-1};
+  };
+  // NumPy's functions pass it to methods of the same name.
+  const auto passes = [&](std::string_view name, PyObject* value) {
+    if (name != "out") return false;
+    if (value == Py_None) return true;
+    throw TypeError(
+        std::string(op.name()) + "(): out= is not there; write y[...] = hl." + std::string(op.name()) + "(x)",
+        {{"op", std::string(op.name())}});
+  };
+  const auto refused = [&](const std::string& what) { refuse(op, what); };
+  sort_arguments({slots.data(), all}, all, args, n, names, find, passes, refused);
   for (std::size_t i = 0; i < operands; ++i) {
-    if (slots[i] == nullptr && !op.schema.is_bound(i)) {
-      throw TypeError(std::string(op.name()) + "(): " + op.params[i] + " is missing; the signature is " +
-                          std::string(op.name()) + signature_text(op),
-                      {{"op", std::string(op.name())}});
-    }
+    if (slots[i] == nullptr && !op.schema.is_bound(i)) refuse(op, op.params[i] + " is missing");
   }
   return slots;
 }

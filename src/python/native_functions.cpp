@@ -30,29 +30,21 @@ struct Takes {
   const char* text;     ///< the signature
 };
 
-[[noreturn, gnu::cold]] void refuse(const Takes& t, const std::string& what) {
-  throw TypeError(std::string(t.op) + "(): " + what + "; the signature is " + t.op + t.text,
-                  {{"op", std::string(t.op)}});
-}
+[[noreturn, gnu::cold]] void refuse(const Takes& t, const std::string& what) { refuse_call(t.op, t.text, what); }
 
 /// Arguments by place and name; null where one was not given.
 Values sorted(const Takes& t, PyObject* const* args, Py_ssize_t n, PyObject* names) {
   Values v{};
-  if (n > t.positional) {
-    refuse(t, "takes " + std::to_string(t.positional) + (t.positional == 1 ? " argument" : " arguments") +
-                  " by place, not " + std::to_string(n));
-  }
-  for (Py_ssize_t i = 0; i < n; ++i) v[static_cast<std::size_t>(i)] = args[i];
-  const Py_ssize_t named = names != nullptr ? PyTuple_GET_SIZE(names) : 0;
-  for (Py_ssize_t k = 0; k < named; ++k) {
-    PyObject* name = PyTuple_GET_ITEM(names, k);
-    int at = t.positional_only;
-    while (at < t.count && PyUnicode_CompareWithASCIIString(name, t.names[static_cast<std::size_t>(at)]) != 0) ++at;
-    if (at == t.count) refuse(t, "unknown argument " + std::string(PyUnicode_AsUTF8(name)));
-    PyObject*& place = v[static_cast<std::size_t>(at)];
-    if (place != nullptr) refuse(t, "repeated argument " + std::string(PyUnicode_AsUTF8(name)));
-    place = args[n + k];
-  }
+  const auto find = [&](std::string_view name) {
+    for (int i = t.positional_only; i < t.count; ++i) {
+      if (name == t.names[static_cast<std::size_t>(i)]) return std::ptrdiff_t{i};
+    }
+    return std::ptrdiff_t{-1};
+  };
+  const auto refused = [&](const std::string& what) { refuse(t, what); };
+  sort_arguments(
+      {v.data(), static_cast<std::size_t>(t.count)}, static_cast<std::size_t>(t.positional), args, n, names, find,
+      [](std::string_view, PyObject*) { return false; }, refused);
   for (int i = 0; i < t.required; ++i) {
     if (v[static_cast<std::size_t>(i)] == nullptr) {
       refuse(t, std::string(t.names[static_cast<std::size_t>(i)]) + " is missing");

@@ -175,11 +175,11 @@ w = hl.ones(8).requires_grad_(True)
 # Instructions of a statement, the interpreter's own included, as counted when it was last made faster, and what the
 # compiler and the interpreter may move. 1,500 is the goal.
 ROWS = {
-    "a + b": 980, "w + b": 1890, "a + 1": 1460, "2.0 * a": 1480, "a > 0": 1490, "a < b": 1010,
-    "hl.add(a, b)": 1650, "hl.exp(a)": 1640, "hl.maximum(a, 0.0)": 2010, "hl.where(k, a, b)": 1850,
-    "m + v": 2140, "hl.sum(a)": 2340, "a.mean()": 2040, "m.T": 1350, "a[2]": 1270, "a[1:5]": 1670,
-    "m[1]": 1380, "a.reshape(2, -1)": 1710, "a.astype(hl.float64)": 2170, "hl.zeros(8)": 2070,
-    "hl.arange(8)": 1830, "a[0] = 1.0": 2130,
+    "a + b": 960, "w + b": 1870, "a + 1": 1450, "2.0 * a": 1470, "a > 0": 1480, "a < b": 1000,
+    "hl.add(a, b)": 1630, "hl.exp(a)": 1620, "hl.maximum(a, 0.0)": 2000, "hl.where(k, a, b)": 1830,
+    "m + v": 2110, "hl.sum(a)": 2320, "a.mean()": 2030, "m.T": 1160, "a[2]": 1080, "a[1:5]": 1480,
+    "m[1]": 1190, "a.reshape(2, -1)": 1600, "a.astype(hl.float64)": 2120, "hl.zeros(8)": 1930,
+    "hl.arange(8)": 1800, "a[0] = 1.0": 1970,
 }  # fmt: skip
 
 
