@@ -28,8 +28,8 @@ TensorRef make_view(const Call& c, const Validated& v) {
     const Operand in = tensor_operand(dense.impl());
     return apply(c.op, {&in, 1}, c.attrs);
   }
-  const auto scale = [&] { return static_cast<std::int64_t>(itemsize(x.dtype()) / itemsize(v.out_dtype())); };
-  const std::int64_t begin = x.dtype() == v.out_dtype() ? x.offset() : x.offset() * scale();
+  const std::size_t from = itemsize(x.dtype()), to = itemsize(v.out_dtype());
+  const std::int64_t begin = from == to ? x.offset() : x.offset() * static_cast<std::int64_t>(from / to);
   TensorRef view =
       TensorImpl::make(v.out_dtype(), x.device(), v.shape(), v.strides(), x.storage_ref(), begin + v.offset());
   view->nothings = x.nothings;

@@ -220,12 +220,7 @@ TensorRef from_interface(PyObject* obj, PyObject* interface, std::optional<Dtype
 
 /// A class of NumPy's, kept in `known`; null while nobody has imported NumPy, since then no object can be of it.
 PyObject* numpy_class(const char* of, PyObject*& known) {
-  if (known == nullptr) {
-    const Owned module_name(check(PyUnicode_FromString("numpy")));
-    const Owned numpy(PyImport_GetModule(module_name.get()));
-    if (numpy) known = PyObject_GetAttrString(numpy.get(), of);
-    PyErr_Clear();
-  }
+  if (known == nullptr) known = loaded("numpy", of).leak();
   return known;
 }
 

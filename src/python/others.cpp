@@ -50,13 +50,16 @@ Owned attribute(PyObject* o, const char* name) noexcept {
   return found;
 }
 
-/// A class of a module that is already imported; null without an exception.
+}  // namespace
+
 Owned loaded(const char* module, const char* name) noexcept {
   const Owned module_name(PyUnicode_FromString(module));
   const Owned found(module_name ? PyImport_GetModule(module_name.get()) : nullptr);
   if (!found) PyErr_Clear();
   return found ? attribute(found.get(), name) : Owned();
 }
+
+namespace {
 
 bool is_number(PyObject* o) {
   const Owned number(loaded("numbers", "Number"));

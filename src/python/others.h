@@ -15,6 +15,9 @@ bool has_own_rules(PyObject* o) noexcept;
 /// TypeError for numbers of classes without a dtype, which Python would call unequal to everything.
 PyObject* by_other_rules(const OpInfo& op, PyObject* x, PyObject* y, bool in_place);
 
+/// What a module that is already imported has by that name; null without an exception.
+Owned loaded(const char* module, const char* name) noexcept;
+
 /// Throws ValueError for a NumPy array with elements that are masked: a tensor would show what lies below.
 void refuse_masked(PyObject* o, const char* op);
 

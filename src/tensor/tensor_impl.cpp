@@ -1,6 +1,7 @@
 /// Making and freeing tensors.
 #include "tensor/tensor_impl.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace hyalite {
@@ -32,11 +33,8 @@ Ref<TensorImpl> TensorImpl::make(Dtype dtype, Device device, Dims shape, Dims st
   if (step == 0) {  // there is no element
     row = true;
     offset = 0;
-    std::int64_t dense = 1;
-    for (int i = n - 1; i >= 0; --i) {
-      t->dims_[n + i] = dense;
-      dense = next_step(dense, shape[i]);
-    }
+    const DimList dense = row_major(shape);
+    std::copy(dense.begin(), dense.end(), t->dims_ + n);
   }
   t->numel_ = step;
   t->contiguous_ = row;

@@ -108,41 +108,35 @@ void move(std::byte* to, const std::byte* from, const Tile& t) {
   }
 }
 
-template <bool gathering>
-void by_size(std::byte* to, const std::byte* from, const Tile& t) {
-  switch (t.size) {
+/// f of an element of so many bytes.
+template <class F>
+auto by_size(std::size_t size, F f) {
+  switch (size) {
     case 1:
-      return move<std::uint8_t, gathering>(to, from, t);
+      return f(std::uint8_t{});
     case 2:
-      return move<std::uint16_t, gathering>(to, from, t);
+      return f(std::uint16_t{});
     case 4:
-      return move<std::uint32_t, gathering>(to, from, t);
+      return f(std::uint32_t{});
     case 8:
-      return move<std::uint64_t, gathering>(to, from, t);
+      return f(std::uint64_t{});
     default:
-      return move<Bytes16, gathering>(to, from, t);
+      return f(Bytes16{});
   }
 }
 
 }  // namespace
 
 RowGather row_gather(std::size_t size) {
-  switch (size) {
-    case 1:
-      return gather_row<std::uint8_t>;
-    case 2:
-      return gather_row<std::uint16_t>;
-    case 4:
-      return gather_row<std::uint32_t>;
-    case 8:
-      return gather_row<std::uint64_t>;
-    default:
-      return gather_row<Bytes16>;
-  }
+  return by_size(size, []<class T>(T) -> RowGather { return gather_row<T>; });
 }
 
-void gather(std::byte* to, const std::byte* from, const Tile& tile) { by_size<true>(to, from, tile); }
-void scatter(std::byte* to, const std::byte* from, const Tile& tile) { by_size<false>(to, from, tile); }
+void gather(std::byte* to, const std::byte* from, const Tile& tile) {
+  by_size(tile.size, [&]<class T>(T) { move<T, true>(to, from, tile); });
+}
+void scatter(std::byte* to, const std::byte* from, const Tile& tile) {
+  by_size(tile.size, [&]<class T>(T) { move<T, false>(to, from, tile); });
+}
 
 namespace {
 
@@ -237,21 +231,8 @@ void transpose_lines(std::byte* to, const std::byte* from, const Tile& t) {
 }  // namespace
 
 void transpose_copy(std::byte* to, const std::byte* from, const Tile& t, bool stream) {
-  const auto run = [&]<class T>(T) {
-    return stream ? transpose_lines<T, true>(to, from, t) : transpose_lines<T, false>(to, from, t);
-  };
-  switch (t.size) {
-    case 1:
-      return run(std::uint8_t{});
-    case 2:
-      return run(std::uint16_t{});
-    case 4:
-      return run(std::uint32_t{});
-    case 8:
-      return run(std::uint64_t{});
-    default:
-      return run(Bytes16{});
-  }
+  by_size(t.size,
+          [&]<class T>(T) { stream ? transpose_lines<T, true>(to, from, t) : transpose_lines<T, false>(to, from, t); });
 }
 
 }  // namespace hyalite::cpu

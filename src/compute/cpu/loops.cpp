@@ -252,12 +252,11 @@ class Window {
   }
   /// Where the kernel may write the tile.
   void* target(std::byte* at, std::int64_t rows, std::int64_t cols) {
-    const bool there = as_it_is_ || (is_dense(rows, cols) && o_->stored == o_->computed);
-    return there ? static_cast<void*>(at) : buffer_;
+    return in_place(rows, cols) ? static_cast<void*>(at) : buffer_;
   }
   /// Brings what was written to its place.
   void write(std::byte* at, std::int64_t rows, std::int64_t cols) {
-    if (as_it_is_ || (is_dense(rows, cols) && o_->stored == o_->computed)) return;
+    if (in_place(rows, cols)) return;
     const std::int64_t n = rows * cols;
     const std::byte* from = buffer_;
     if (o_->stored != o_->computed) {
@@ -269,6 +268,9 @@ class Window {
   }
 
  private:
+  bool in_place(std::int64_t rows, std::int64_t cols) const {
+    return as_it_is_ || (is_dense(rows, cols) && o_->stored == o_->computed);
+  }
   bool is_dense(std::int64_t rows, std::int64_t cols) const {
     return (col_ == size_ || cols == 1) && (rows == 1 || row_ == cols * size_);
   }
@@ -432,8 +434,8 @@ bool is_transposition(const Loop& loop, const Plan& p) {
          p.size[p.rank - 1] >= edge && p.size[p.rank - 2] >= edge;
 }
 
-/// Strips four cache lines wide, down all rows: as many read streams as they have elements, and full lines written,
-/// four in a place: one alone takes half as long again.
+/// Strips two cache lines wide, down all rows: as many read streams as they have elements, and full lines written, two
+/// in a place: one alone takes half as long again.
 bool run_transposition(const Loop& loop, const Plan& p, LoopReport* report) {
   const std::int64_t size = static_cast<std::int64_t>(itemsize(p.operand[1].stored)), width = 128 / size;
   const std::int64_t rows = p.size[p.rank - 2], cols = p.size[p.rank - 1], strips = (cols + width - 1) / width;
