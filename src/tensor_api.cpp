@@ -87,7 +87,7 @@ double Tensor::item() const {
   }
   if (is_complex(dtype())) throw TypeError("item(): complex has no double; write real(x).item()", {});
   const TensorRef wide = host_empty(Dtype::float64, shape());
-  for_device(context(), device()).copy(*impl_, *wide);
+  at_once(device()).copy(*impl_, *wide);
   double r;
   std::memcpy(&r, host_address(*wide), sizeof r);
   return r;
@@ -130,7 +130,7 @@ Tensor from_values(std::span<const double> values, const Shape& shape, Dtype dty
   }
   std::memcpy(host_address(*wide), values.data(), values.size_bytes());
   TensorRef t = host_empty(dtype, shape);
-  for_device(context(), {}).copy(*wide, *t);
+  at_once({}).copy(*wide, *t);
   return Tensor::adopt(t.leak());
 }
 

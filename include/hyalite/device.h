@@ -12,8 +12,8 @@ enum class DeviceKind : std::uint8_t { cpu, cuda, opencl, mlx, meta };
 /// One device of a kind.
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
-  std::uint8_t index = 0;
-  bool operator==(const Device&) const = default;
+  std::uint8_t index = 0;  ///< below 128; the bit above marks values that are traced, not there
+  bool operator==(const Device& o) const { return kind == o.kind && ((index ^ o.index) & 0x7f) == 0; }
 };
 
 }  // namespace hyalite

@@ -14,13 +14,37 @@ const std::array<Backend*, device_count>& backends() {
   return all;
 }
 
+TracingHooks tracing;
+
 }  // namespace
 
 namespace detail {
 constinit std::array<std::atomic<Backend*>, device_count> ready_backends{};
 }
 
+void install_tracing_hooks(const TracingHooks& hooks) noexcept { tracing = hooks; }
+void check_readable(const Storage& s) { tracing.check_readable(s); }
+void tell_tracer(TensorImpl& t) { tracing.met(t); }
+
+TensorRef host_empty(Dtype dtype, Dims shape) {
+  TensorRef t = at_once({}).empty(dtype, shape);
+  if (context().tracer != nullptr) [[unlikely]]
+    tracing.made_outside(*t->storage());
+  return t;
+}
+
 Backend& find_backend(Device device) {
+  const bool tracing_on = context().tracer != nullptr;
+  return tracing_on && device.kind == DeviceKind::cpu ? *tracing.backend() : find_present(device);
+}
+
+Backend& find_present(Device device) {
+  if (is_traced(device)) {
+    throw Unsupported(
+        "a value that compile() only foresaw has left its function, and is computed nowhere; return it from the "
+        "function instead",
+        {{"device", to_string(device)}});
+  }
   Backend* b = backends()[static_cast<std::size_t>(device.kind)];
   if (b != nullptr && device.index != 0) {
     const std::string name(b->name), asked = name + ":" + std::to_string(device.index);

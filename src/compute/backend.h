@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,11 @@ struct GradientRequest {
   bool numbers_and_nothings = false;  ///< so may be the result: its zeros must be +0
 };
 
+namespace lazy {
+struct Program;
+class FusedKernel;
+}  // namespace lazy
+
 /// Computes a call that passed the guard. `target` is the tensor to write for in-place ops, else null; so may be `rec`.
 using RunFn = Outputs (*)(const Validated& v, TensorImpl* target, Recorder* rec);
 
@@ -32,6 +38,8 @@ struct Backend {
   std::string_view name;
   /// A dense tensor, not initialised; strides in elements. Throws OutOfMemory.
   TensorRef (*allocate)(Dtype dtype, Dims shape, Dims strides);
+  /// So many bytes, not initialised. Throws OutOfMemory.
+  Ref<Storage> (*memory)(std::size_t bytes);
   /// Copies between any strides and dtypes, without a record. `to` and `from` have the same shape.
   void (*copy)(const TensorImpl& from, TensorImpl& to);
   /// Every element of `to` becomes the scalar's bytes in its dtype.
@@ -40,6 +48,10 @@ struct Backend {
   void (*synchronise)();
   /// One gradient of an elementwise op by its fused kernel; an empty handle where it has none.
   Tensor (*gradient)(const GradientRequest& request);
+  /// Whether it has that kernel.
+  bool (*has_gradient)(const GradientRequest& request);
+  /// One kernel for a group of elementwise calls (lazy/kernel.h).
+  std::unique_ptr<lazy::FusedKernel> (*fuse)(const lazy::Program& program);
   /// By op; null: this device cannot, which is said before anything runs. Views and composites need no entry.
   std::vector<RunFn> run;
 
@@ -51,24 +63,52 @@ namespace detail {
 extern constinit std::array<std::atomic<Backend*>, device_count> ready_backends;
 }
 Backend& find_backend(Device device);
+Backend& find_present(Device device);
 
-/// The backend of a device, from an array indexed by its kind. Throws Unsupported naming those that this build has.
-inline Backend& for_device(const Context&, Device device) {
+/// What a tracer is to those who are not part of it. Installed by it.
+struct TracingHooks {
+  Backend* (*backend)() = nullptr;                   ///< instead of the CPU's, while the thread's tracer is on
+  void (*check_readable)(const Storage&) = nullptr;  ///< throws unless the function itself has just made it
+  void (*made_outside)(Storage&) = nullptr;          ///< memory whose values come from outside
+  void (*met)(TensorImpl&) = nullptr;                ///< somebody looks at what the tensor carries, such as its grad
+};
+void install_tracing_hooks(const TracingHooks& hooks) noexcept;
+void check_readable(const Storage& s);
+void tell_tracer(TensorImpl& t);
+/// For who looks at, or changes, what a tensor carries beside its values.
+inline void note_for_tracer(TensorImpl& t) {
+  if (context().tracer != nullptr) [[unlikely]]
+    tell_tracer(t);
+}
+
+/// The backend of a device, from an array indexed by its kind; while a tracer is on, the one that only notes what is
+/// asked. Throws Unsupported naming those that this build has.
+inline Backend& for_device(const Context& ctx, Device device) {
   Backend* b = detail::ready_backends[static_cast<std::size_t>(device.kind)].load(std::memory_order_acquire);
-  return b != nullptr && device.index == 0 ? *b : find_backend(device);
+  return b != nullptr && device.index == 0 && ctx.tracer == nullptr ? *b : find_backend(device);
+}
+
+/// The same for what is there at once, also while a tracer is on: what comes from outside, and what goes there.
+inline Backend& at_once(Device device) {
+  Backend* b = detail::ready_backends[static_cast<std::size_t>(device.kind)].load(std::memory_order_acquire);
+  return b != nullptr && device.index == 0 ? *b : find_present(device);
 }
 
 /// A row-major tensor on the CPU, not initialised: for what comes from outside.
-inline TensorRef host_empty(Dtype dtype, Dims shape) { return for_device(context(), {}).empty(dtype, shape); }
+TensorRef host_empty(Dtype dtype, Dims shape);
 /// Where the element at index 0 lies, for the borders: NumPy, buffers, DLPack, Python's numbers, texts. By then the
-/// device has done all that was asked of it. Null on meta.
+/// device has done all that was asked of it. Null on meta. Throws Unsupported while a function is traced.
 inline std::byte* host_address(const TensorImpl& t) {
-  for_device(context(), t.device()).synchronise();
+  if (context().tracer != nullptr) [[unlikely]]
+    check_readable(*t.storage());
+  at_once(t.device()).synchronise();
   return t.address();
 }
 /// The same for memory of the CPU.
 inline std::byte* host_address(const Storage& s) {
-  for_device(context(), {}).synchronise();
+  if (context().tracer != nullptr) [[unlikely]]
+    check_readable(s);
+  at_once({}).synchronise();
   return s.address();
 }
 

@@ -46,6 +46,7 @@ enum class Event : std::uint8_t {
   viewed,
   output_made,
   kernel_ran,
+  fused_ran,  ///< several ops in one pass
   library_ran,
   nothing_computed,
   result_made,

@@ -141,9 +141,8 @@ Words output_made(const Heard& h) {
           hit ? "a block of that size was free" : "no block of that size was free: fresh memory"};
 }
 
-Words kernel_ran(const Heard& h) {
-  const std::string &op = h.text(Fact::op), &isa = h.text(Fact::isa);
-  Facts facts{{"kernel", op + "<" + h.dtype(Fact::computed) + "> " + isa}};
+/// What a loop says of itself.
+void add_loop(const Heard& h, Facts& facts) {
   if (const auto* loop = h.find<std::string>(Fact::loop)) facts.emplace_back("loop", *loop);
   if (const bool* blocks = h.find<bool>(Fact::blocks)) {
     facts.emplace_back("operands", *blocks ? "in blocks of 1024 elements in L1" : "read where they lie");
@@ -154,8 +153,25 @@ Words kernel_ran(const Heard& h) {
   const auto *threads = h.find<std::int64_t>(Fact::threads), *rows = h.find<std::int64_t>(Fact::rows);
   if (threads != nullptr) facts.emplace_back("threads", std::to_string(*threads));
   if (rows != nullptr) facts.emplace_back("rows", std::to_string(*rows));
-  return {op + "_" + h.dtype(Fact::dtype) + (threads != nullptr ? threads_text(*threads) : ""), facts,
+}
+
+std::string threads_of(const Heard& h) {
+  const auto* threads = h.find<std::int64_t>(Fact::threads);
+  return threads != nullptr ? threads_text(*threads) : "";
+}
+
+Words kernel_ran(const Heard& h) {
+  const std::string &op = h.text(Fact::op), &isa = h.text(Fact::isa);
+  Facts facts{{"kernel", op + "<" + h.dtype(Fact::computed) + "> " + isa}};
+  add_loop(h, facts);
+  return {op + "_" + h.dtype(Fact::dtype) + threads_of(h), facts,
           isa + " is the widest instruction set that this processor, this build and HYALITE_ISA allow"};
+}
+
+Words fused_ran(const Heard& h) {
+  Facts facts{{"kernels", h.text(Fact::op) + ", each " + h.text(Fact::isa)}};
+  add_loop(h, facts);
+  return {"fused" + threads_of(h), facts, "the kernels follow each other over blocks that stay in the first cache"};
 }
 
 Words library_ran(const Heard& h) {
@@ -241,6 +257,8 @@ Words words(Event event, const Heard& h) {
       return output_made(h);
     case Event::kernel_ran:
       return kernel_ran(h);
+    case Event::fused_ran:
+      return fused_ran(h);
     case Event::library_ran:
       return library_ran(h);
     case Event::nothing_computed:

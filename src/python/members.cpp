@@ -63,12 +63,14 @@ int set_requires(PyObject* self, PyObject* value, void*) {
   return done ? 0 : -1;
 }
 PyObject* get_grad(PyObject* self, void*) {
+  note_for_tracer(*impl_of(self));
   const AutogradMeta* m = impl_of(self)->autograd;
   if (m == nullptr || !m->grad) Py_RETURN_NONE;
   return python::wrap(m->grad);
 }
 int set_grad(PyObject* self, PyObject* value, void*) {
   TensorImpl* t = impl_of(self);
+  note_for_tracer(*t);
   if (value == nullptr || value == Py_None) {
     if (t->autograd != nullptr) t->autograd->grad = {};
     return 0;

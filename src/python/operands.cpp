@@ -136,7 +136,7 @@ bool is_above(const Operand& low, const Operand& high) {
   if (low.dtype == Dtype::uint64) return as(std::uint64_t{});
   const auto value = [](const Operand& o) {
     const TensorRef t = host_empty(o.dtype, {});
-    for_device(context(), {}).fill(*t, o.bytes.data());
+    at_once({}).fill(*t, o.bytes.data());
     return Tensor::share(t.get()).item();
   };
   return value(low) > value(high);

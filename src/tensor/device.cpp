@@ -31,7 +31,7 @@ Device parse_device(std::string_view text) {
   if (colon != std::string_view::npos) {
     const std::string_view digits = text.substr(colon + 1);
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    good = error == std::errc() && end == digits.data() + digits.size() && index < 256;
+    good = error == std::errc() && end == digits.data() + digits.size() && index < traced_bit;
   }
   for (const DeviceName& d : device_names) {
     if (good && d.name == stem) return {d.kind, static_cast<std::uint8_t>(index)};
@@ -51,7 +51,7 @@ std::string to_string(Device d) {
     }
   }
   const bool only_one = d.kind == DeviceKind::cpu || d.kind == DeviceKind::meta;
-  return only_one ? s : s + ":" + std::to_string(d.index);
+  return only_one ? s : s + ":" + std::to_string(d.index & ~traced_bit);
 }
 
 }  // namespace hyalite

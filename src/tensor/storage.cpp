@@ -146,6 +146,15 @@ Ref<Storage> Storage::without_memory() {
   return Ref<Storage>::adopt(new (pool::allocate(sizeof(Storage)).data) Storage());
 }
 
+Ref<Storage> Storage::deferred(std::size_t bytes, void (*release)(void*), void* cell) {
+  Ref<Storage> s = without_memory();
+  s->bytes_ = bytes;
+  s->deferred_ = true;
+  s->release_ = release;
+  s->context_ = cell;
+  return s;
+}
+
 Ref<Storage> Storage::borrow(void* data, std::size_t bytes, bool read_only, void (*release)(void*), void* context) {
   Storage* s = new (pool::allocate(sizeof(Storage)).data) Storage();
   s->data_ = static_cast<std::byte*>(data);

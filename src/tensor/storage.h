@@ -27,6 +27,8 @@ class Storage {
   static Ref<Storage> allocate(std::size_t bytes);
   /// Of a tensor on the meta device: it counts versions and is shared by views, and there is nothing behind it.
   static Ref<Storage> without_memory();
+  /// Of a value that is not computed yet, and may never be: `cell` says which, and is given up by release(cell).
+  static Ref<Storage> deferred(std::size_t bytes, void (*release)(void*), void* cell);
   /// Memory of somebody else, released by release(context) when the last user goes. Throws std::bad_alloc.
   static Ref<Storage> borrow(void* data, std::size_t bytes, bool read_only, void (*release)(void*), void* context);
 
@@ -42,6 +44,9 @@ class Storage {
   bool hit() const noexcept { return hit_; }
   bool huge() const noexcept { return huge_; }
   bool zeroed() const noexcept { return zeroed_; }
+
+  /// What `deferred` was given; null of memory that is there.
+  void* cell() const noexcept { return deferred_ ? context_ : nullptr; }
 
   /// Memory of somebody else.
   bool borrowed() const noexcept { return borrowed_; }
@@ -79,7 +84,7 @@ class Storage {
   std::size_t capacity_ = 0;  // of the pool's block; 0 when borrowed
   std::atomic<bool> saved_{false};
   bool read_only_ = false;
-  bool borrowed_ = false;
+  bool borrowed_ = false, deferred_ = false;
   bool inline_ = false;  // data and object share one block
   bool hit_ = false, huge_ = false, zeroed_ = false;
   void (*release_)(void*) = nullptr;

@@ -147,15 +147,16 @@ void SchemaGuard::check_elementwise(Validated& v, bool in_place) {
     if (t == nullptr) continue;
     if (lead == nullptr) {
       lead = t;
+      v.device_ = t->device();
       same = t->contiguous();
     } else {
       if (t->device() != lead->device()) throw_devices(c.op, lead->device(), t->device());
+      v.device_ = joined(v.device_, t->device());
       same = same && t->contiguous() && same_shape(*t, *lead);
     }
   }
   if (lead == nullptr) throw_number(c.op, 0);
   if (!contains(schema.types, dtype)) throw_unsupported_dtype(c.op, dtype);
-  v.device_ = lead->device();
   v.dtype_ = dtype;
   v.out_dtype_ = schema.result_dtype(dtype);
   if (same) {
@@ -186,6 +187,7 @@ void SchemaGuard::check_other(Validated& v) {
     if (c.in[i].tensor == nullptr) throw_number(c.op, i);
   }
   const TensorImpl& lead = c.x(0);
+  v.device_ = lead.device();
   for (std::size_t i = 1; i < c.in.size(); ++i) {
     const TensorImpl& t = c.x(static_cast<int>(i));
     if (schema.is_index(i)) {
@@ -200,9 +202,9 @@ void SchemaGuard::check_other(Validated& v) {
       throw_dtypes(c.op, i, lead.dtype(), t.dtype());
     }
     if (t.device() != lead.device()) throw_devices(c.op, lead.device(), t.device());
+    v.device_ = joined(v.device_, t.device());
   }
   if (!contains(schema.types, lead.dtype())) throw_unsupported_dtype(c.op, lead.dtype());
-  v.device_ = lead.device();
   v.dtype_ = lead.dtype();
   foresee(v);
 }
@@ -259,9 +261,10 @@ void SchemaGuard::check_determinism(const Validated& v) {
                          {{"op", std::string(op.name())}});
 }
 
-void SchemaGuard::check_target(const Validated& v, const TensorImpl& target) {
+void SchemaGuard::check_target(Validated& v, const TensorImpl& target) {
   const OpInfo& op = v.call_.op;
   if (target.device() != v.device_) throw_devices(op, target.device(), v.device_);
+  v.device_ = joined(v.device_, target.device());
   if (target.dtype() != v.out_dtype_) {
     throw DtypeMismatch(
         op_text(op) + ": in place, " + text(target.dtype()) + " keeps its dtype and cannot take " + text(v.out_dtype_) +

@@ -91,7 +91,7 @@ class SchemaGuard {
     const TensorImpl *a = c.in[0].tensor, *b = c.in.back().tensor;
     if (a == nullptr || b == nullptr || a->dtype() != b->dtype() || !a->contiguous() || !b->contiguous()) return false;
     if (a->device() != b->device() || !same_shape(*a, *b) || !contains(c.op.schema.types, a->dtype())) return false;
-    v.device_ = a->device();
+    v.device_ = joined(a->device(), b->device());
     v.dtype_ = a->dtype();
     v.out_dtype_ = c.op.schema.result_dtype(a->dtype());
     v.like_ = a;
@@ -105,7 +105,7 @@ class SchemaGuard {
   /// Asks the op what its outputs will be.
   static void foresee(Validated& v);
   static void check_determinism(const Validated& v);
-  static void check_target(const Validated& v, const TensorImpl& target);
+  static void check_target(Validated& v, const TensorImpl& target);
   static void report(Recorder& r, const Validated& v, const TensorImpl* target);
 };
 

@@ -40,16 +40,34 @@ std::optional<std::int64_t> least_bytes(const Call& c, const Outputs& o) {
 
 }  // namespace
 
-void describe_kernel(Recorder& rec, const Validated& v, const LoopReport& r, const Outputs& o) {
-  const Call& c = v.call();
-  const std::string isa = instruction_set().name;
-  Sayings said{
-      {Fact::op, c.op.name()}, {Fact::dtype, v.dtype()}, {Fact::computed, computed(v.dtype())}, {Fact::isa, isa}};
+namespace {
+
+void say_loop(Sayings& said, const LoopReport& r) {
   if (r.shape != nullptr) said.emplace_back(Fact::loop, r.shape);
   if (r.blocks) said.emplace_back(Fact::blocks, *r.blocks);
   if (r.streaming) said.emplace_back(Fact::streaming, *r.streaming);
   if (r.threads) said.emplace_back(Fact::threads, *r.threads);
   if (r.rows) said.emplace_back(Fact::rows, *r.rows);
+}
+
+}  // namespace
+
+void describe_fused(Recorder& rec, const std::string& ops, const LoopReport& r) {
+  const std::string isa = instruction_set().name;
+  Sayings said{{Fact::op, ops}, {Fact::isa, isa}};
+  say_loop(said, r);
+  rec.end(Event::fused_ran, said);
+  rec.last().bytes_moved = r.bytes;
+  rec.current_op().isa = isa;
+  rec.current_op().threads = r.threads.value_or(0);
+}
+
+void describe_kernel(Recorder& rec, const Validated& v, const LoopReport& r, const Outputs& o) {
+  const Call& c = v.call();
+  const std::string isa = instruction_set().name;
+  Sayings said{
+      {Fact::op, c.op.name()}, {Fact::dtype, v.dtype()}, {Fact::computed, computed(v.dtype())}, {Fact::isa, isa}};
+  say_loop(said, r);
   rec.end(Event::kernel_ran, said);
   Step& step = rec.last();
   if (r.bytes) {

@@ -172,20 +172,25 @@ LoopReport call_report(const Call& c, const Outputs& o, std::size_t piece) {
   return true;
 }
 
-ElementwiseFn forward_kernel(const Validated& v, Dtype dtype) {
+ElementwiseFn kernel_of(const OpInfo& op, Dtype dtype, int real_operand) {
   const KernelTable& t = kernels();
-  const int op = v.call().op.elementwise;
   const auto column = static_cast<std::size_t>(dtype);
-  return v.real_operand() < 0 ? t.forward[op][column] : t.real_operand[op][v.real_operand()][column];
+  return real_operand < 0 ? t.forward[op.elementwise][column] : t.real_operand[op.elementwise][real_operand][column];
+}
+ElementwiseFn forward_kernel(const Validated& v, Dtype dtype) {
+  return kernel_of(v.call().op, dtype, v.real_operand());
 }
 
 /// Unequal dtypes are compared in their hubs: by the plain kernel if it is one hub, else by an exact mixed one.
+ElementwiseFn mixed_kernel(const OpInfo& op, Hub left, Hub right) {
+  if (left == right) return kernels().forward[op.elementwise][static_cast<std::size_t>(dtype_of(left))];
+  return mixed_comparison(op.elementwise, left, right);
+}
 ElementwiseFn widen_comparison(const Call& c, std::array<LoopOperand, max_arity>& in) {
   const Hub left = hub_of(in[0].stored), right = hub_of(in[1].stored);
   in[0].computed = dtype_of(left);
   in[1].computed = dtype_of(right);
-  if (left == right) return kernels().forward[c.op.elementwise][static_cast<std::size_t>(dtype_of(left))];
-  return mixed_comparison(c.op.elementwise, left, right);
+  return mixed_kernel(c.op, left, right);
 }
 
 /// Plain calls of the kernel, usually one, for small operands without conversion: those that do not lie as the output
@@ -304,10 +309,41 @@ void check_exponents(const Call& c) {
 
 }  // namespace
 
+Kernel forward_kernel(const OpInfo& op, std::span<const Dtype> in, Dtype dtype, bool mixed, int real_operand,
+                      const Attributes* attrs) {
+  Kernel k;
+  if (attrs != nullptr) std::copy_n(kernel_attributes(attrs), op.fields().size(), k.attr.begin());
+  if (mixed) {
+    const Hub left = hub_of(in[0]), right = hub_of(in[1]);
+    k.run = mixed_kernel(op, left, right);
+    k.in = {dtype_of(left), dtype_of(right)};
+    return k;
+  }
+  k.run = kernel_of(op, computed(dtype), real_operand);
+  for (std::size_t i = 0; i < in.size(); ++i) k.in[i] = computed(in[i]);
+  return k;
+}
+
+Kernel gradient_kernel(const OpInfo& op, int operand, Dtype dtype, const Attributes* attrs, bool from_nothings,
+                       bool numbers_and_nothings) {
+  Kernel k;
+  k.run = kernels().gradient[op.elementwise][operand][static_cast<std::size_t>(computed(dtype))];
+  const std::size_t own = op.fields().size();
+  if (own != 0) std::copy_n(kernel_attributes(attrs), own, k.attr.begin());
+  // After them, what tells numbers from nothings.
+  k.attr[own] = numbers_and_nothings ? least_number(dtype) : -1.0;
+  k.attr[own + 1] = from_nothings ? 1.0 : 0.0;
+  return k;
+}
+
+bool has_gradient(const GradientRequest& q) {
+  return kernels().gradient[q.op.elementwise][q.operand][static_cast<std::size_t>(computed(q.dtype))] != nullptr;
+}
+
 Tensor gradient(const GradientRequest& q) {
   const Dtype dtype = computed(q.dtype);
-  const ElementwiseFn fn = kernels().gradient[q.op.elementwise][q.operand][static_cast<std::size_t>(dtype)];
-  if (fn == nullptr) return {};
+  const Kernel k = gradient_kernel(q.op, q.operand, q.dtype, q.attrs, q.from_nothings, q.numbers_and_nothings);
+  if (k.run == nullptr) return {};
   DimList shape;
   std::array<LoopOperand, max_operands> in{};
   std::array<ByteStrides, max_operands> strides;
@@ -325,14 +361,8 @@ Tensor gradient(const GradientRequest& q) {
   TensorRef out = backend().empty(q.dtype, shape);
   ByteStrides out_strides;
   const LoopOperand to = operand(*out, shape, out_strides);
-  // After them, what tells numbers from nothings.
-  std::array<double, 4> attr{};
-  const std::size_t own = q.op.fields().size();
-  std::copy_n(kernel_attributes(q.attrs), own, attr.begin());
-  attr[own] = q.numbers_and_nothings ? least_number(q.dtype) : -1.0;
-  attr[own + 1] = q.from_nothings ? 1.0 : 0.0;
-  run({.kernel = fn,
-       .attr = attr.data(),
+  run({.kernel = k.run,
+       .attr = k.attr.data(),
        .shape = shape,
        .in = {in.data(), q.leaves.size()},
        .out = {&to, 1},

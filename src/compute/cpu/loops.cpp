@@ -398,8 +398,9 @@ Place place_of(const Plan& p, const Tiling& t, std::int64_t tile) {
 
 void run_tiles(const Loop& loop, const Plan& p, const Tiling& t, std::int64_t begin, std::int64_t end, bool stream,
                std::byte* scratch) {
-  std::array<Window, max_operands> w;
-  for (int k = 0; k < p.operands; ++k) w[k] = Window(p.operand[k], row_stride(p, k), col_stride(p, k), t, scratch);
+  alignas(Window) std::byte room[max_operands * sizeof(Window)];  // of which only some are made
+  auto* const w = reinterpret_cast<Window*>(room);
+  for (int k = 0; k < p.operands; ++k) new (w + k) Window(p.operand[k], row_stride(p, k), col_stride(p, k), t, scratch);
   Place place = place_of(p, t, begin);
   for (std::int64_t tile = begin; tile < end; ++tile) {
     const std::int64_t rows = std::min(t.tile_rows, t.rows - place.row);

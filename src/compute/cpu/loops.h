@@ -32,7 +32,7 @@ struct LoopReport {
 
 inline constexpr const char* one_call = "one call of the kernel";  ///< where no loop of shapes was needed
 
-inline constexpr int max_operands = 12;  ///< of a fused gradient, its result too
+inline constexpr int max_operands = 20;  ///< of a fused group, its results too
 
 /// One elementwise loop.
 struct Loop {

@@ -52,10 +52,13 @@ Backend& backend() {
   static Backend b = [] {
     Backend made{"meta",
                  allocate,
+                 [](std::size_t) { return Storage::without_memory(); },
                  copy,
                  [](TensorImpl&, const std::byte*) {},
                  [] {},
                  [](const GradientRequest&) { return Tensor(); },
+                 [](const GradientRequest&) { return false; },
+                 nullptr,
                  std::vector<RunFn>(op_table().size())};
     for (const OpInfo& op : op_table()) {
       const bool computed = op.schema.kind == OpKind::elementwise || op.schema.kind == OpKind::primitive;

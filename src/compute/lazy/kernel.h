@@ -1,0 +1,26 @@
+/// What a backend makes of a fused group.
+#pragma once
+
+#include <span>
+
+#include "compute/lazy/program.h"
+
+namespace hyalite::lazy {
+
+/// Memory, and how far in it the elements lie that the graph was made for, in bytes.
+struct Memory {
+  Storage* storage = nullptr;
+  std::int64_t shift = 0;
+};
+
+/// A group that is ready to run. Does not change, so that threads may share it.
+class FusedKernel {
+ public:
+  virtual ~FusedKernel() = default;
+  /// Memory by input and output of the program. Throws Interrupted.
+  virtual void run(std::span<const Memory> in, std::span<const Memory> out, Recorder* rec) const = 0;
+  /// The text that it runs, where it was generated.
+  virtual std::string source() const { return ""; }
+};
+
+}  // namespace hyalite::lazy

@@ -1,0 +1,327 @@
+/// From a schedule to steps over numbered memory, and running them.
+#include "compute/lazy/plan.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <unordered_map>
+
+namespace hyalite::lazy {
+namespace {
+
+std::int64_t size_of(const TensorImpl& form) {
+  std::int64_t elements = 1;
+  for (int i = 0; i < form.ndim(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    if (form.strides()[at] != 0 || form.shape()[at] == 0) elements *= form.shape()[at];
+  }
+  return elements * static_cast<std::int64_t>(itemsize(form.dtype()));
+}
+
+/// The elements in the memory.
+TensorRef tensor_over(const TensorImpl& form, const Memory& m) {
+  const std::int64_t shift = m.shift / static_cast<std::int64_t>(itemsize(form.dtype()));
+  return TensorImpl::make(form.dtype(), {}, form.shape(), form.strides(), Ref<Storage>::share(m.storage),
+                          form.offset() + shift);
+}
+
+}  // namespace
+
+struct Plan::Running {
+  std::span<const Memory> inputs;
+  std::vector<Ref<Storage>> storages;  // by buffer; null of an input
+  const std::vector<Buffer>& buffers;
+
+  Memory memory(int b) const {
+    const auto at = static_cast<std::size_t>(b);
+    const int input = buffers[at].input;
+    return input >= 0 ? inputs[static_cast<std::size_t>(input)] : Memory{storages[at].get(), 0};
+  }
+};
+
+Plan::Plan(const Roots& roots, int inputs, Backend& backend) : schedule_(roots), backend_(backend) {
+  for (int i = 0; i < inputs; ++i) buffers_.push_back({0, i, false});
+  const Roots& r = schedule_.roots();
+  for (std::size_t e = 0; e < r.effects.size(); ++e) {
+    const Roots::Effect& effect = r.effects[e];
+    if (schedule_.in_place(e)) places_[{effect.last.node.get(), effect.last.output}] = effect.first.node->slot;
+  }
+  for (const Group& g : schedule_.groups()) add_step(g);
+  for (const Roots::Result& result : r.results) {
+    const int b = buffer_of(result.value);
+    buffers_[static_cast<std::size_t>(b)].result = true;
+    results_.push_back(b);
+  }
+  for (std::size_t e = 0; e < r.effects.size(); ++e) {
+    const Roots::Effect& effect = r.effects[e];
+    if (!schedule_.in_place(e)) write_back_.emplace_back(buffer_of(effect.last), effect.first.node->slot);
+  }
+  // Memory begins where it is first written, and ends with whoever needs it last.
+  std::vector<int> last(buffers_.size(), -1);
+  for (int i = 0; i < static_cast<int>(steps_.size()); ++i) {
+    for (const std::vector<int>* list :
+         {&steps_[static_cast<std::size_t>(i)].in, &steps_[static_cast<std::size_t>(i)].out}) {
+      for (const int b : *list) last[static_cast<std::size_t>(b)] = i;
+    }
+  }
+  for (const auto& [from, to] : write_back_) buffers_[static_cast<std::size_t>(from)].result = true;
+  for (int i = 0; i < static_cast<int>(steps_.size()); ++i) {
+    Step& s = steps_[static_cast<std::size_t>(i)];
+    for (const std::vector<int>* list : {&s.in, &s.out}) {
+      for (const int b : *list) {
+        const Buffer& buffer = buffers_[static_cast<std::size_t>(b)];
+        if (buffer.input < 0 && !buffer.result && last[static_cast<std::size_t>(b)] == i &&
+            std::ranges::find(s.done, b) == s.done.end())
+          s.done.push_back(b);
+      }
+    }
+  }
+  for (Step& s : steps_) reuse(s);
+  std::vector<bool> begun(buffers_.size());
+  for (Step& s : steps_) {
+    for (const std::vector<int>* list : {&s.in, &s.out}) {
+      for (const int b : *list) {
+        const auto at = static_cast<std::size_t>(b);
+        if (buffers_[at].input >= 0 || begun[at]) continue;
+        begun[at] = true;
+        s.fresh.push_back(b);
+      }
+    }
+    if (s.group->elementwise) s.kernel = backend_.fuse(s.program);
+  }
+}
+
+int Plan::new_buffer(std::int64_t bytes) {
+  buffers_.push_back({bytes, -1, false});
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+int Plan::buffer_of(const Value& v) {
+  const auto at = places_.find({v.node.get(), v.output});
+  if (at != places_.end()) return at->second;
+  // Along the chain of writes to where the memory comes from.
+  std::vector<Value> chain{v};
+  int b = -1;
+  while (b < 0) {
+    const Value now = chain.back();
+    const auto known = places_.find({now.node.get(), now.output});
+    if (known != places_.end()) {
+      b = known->second;
+    } else if (now.node->kind == NodeKind::input) {
+      b = now.node->slot;
+    } else if (const Value base = schedule_.base_of(*now.node); base.node) {
+      chain.push_back(base);
+    } else {
+      b = new_buffer(now.node->bytes(now.output));
+    }
+  }
+  for (const Value& value : chain) places_[{value.node.get(), value.output}] = b;
+  return b;
+}
+
+void Plan::add_step(const Group& g) {
+  Step s;
+  s.group = &g;
+  nodes_ += static_cast<int>(g.nodes.size());
+  const auto resolve = [&](const Value& v) { return v.node ? schedule_.resolve(v) : v; };
+  if (!g.elementwise) {
+    const Node& n = *g.nodes[0];
+    if (backend_.run[static_cast<std::size_t>(n.op->index)] == nullptr) {
+      throw Unsupported(std::string(n.op->name()) + "(): " + std::string(backend_.name) + " has no such op",
+                        {{"op", std::string(n.op->name())}, {"device", std::string(backend_.name)}});
+    }
+    for (const Input& in : n.in) s.in.push_back(in.is_number ? -1 : buffer_of(resolve(in.use.from)));
+    for (int k = 0; k < static_cast<int>(n.out.size()); ++k)
+      s.out.push_back(buffer_of({NodeRef::share(g.nodes[0]), k}));
+    std::erase(s.in, -1);
+    steps_.push_back(std::move(s));
+    return;
+  }
+  // An output is stored if others read it, or it is what the graph is run for.
+  const auto stores = [&](const Node& n, int k) {
+    if (n.base.node) return true;
+    const auto is = [&](const Value& v) { return v.node.get() == &n && v.output == k; };
+    for (const Roots::Result& r : schedule_.roots().results) {
+      if (is(r.value)) return true;
+    }
+    for (const Roots::Effect& e : schedule_.roots().effects) {
+      if (is(e.last)) return true;
+    }
+    for (const Group& other : schedule_.groups()) {
+      if (&other == &g) continue;
+      for (const Node* o : other.nodes) {
+        for (const Input& in : o->in) {
+          if (is(resolve(in.use.from))) return true;
+        }
+        if (is(schedule_.base_of(*o))) return true;
+      }
+    }
+    return false;
+  };
+  std::vector<Value> in, out;
+  s.program = make_program(g.nodes, resolve, stores, in, out);
+  if (out.empty() || in.size() + out.size() > static_cast<std::size_t>(most_operands_of_group)) {
+    throw std::logic_error("plan: a group of " + std::to_string(in.size()) + " inputs and " +
+                           std::to_string(out.size()) + " outputs: " + text(s.program));
+  }
+  for (const Value& v : in) s.in.push_back(buffer_of(v));
+  for (const Value& v : out) s.out.push_back(buffer_of(v));
+  for (std::size_t k = 0; k < s.out.size(); ++k) {
+    for (std::size_t i = 0; i < s.in.size(); ++i) {
+      if (s.in[i] == s.out[k]) s.program.replaces[k] = static_cast<int>(i);
+    }
+    if (buffers_[static_cast<std::size_t>(s.out[k])].input >= 0) s.program.interruptible = false;
+  }
+  steps_.push_back(std::move(s));
+}
+
+void Plan::reuse(Step& s) {
+  if (!s.group->elementwise) return;
+  for (std::size_t k = 0; k < s.out.size(); ++k) {
+    const int fresh = s.out[k];
+    const Buffer& wanted = buffers_[static_cast<std::size_t>(fresh)];
+    const TensorImpl& form = *s.program.out[k];
+    // Only what begins here: no chain of writes has it before.
+    bool begins = wanted.input < 0 && !wanted.result && form.nbytes() == wanted.bytes;
+    for (const Step& other : steps_) {
+      if (&other == &s) break;
+      begins = begins && std::ranges::find(other.out, fresh) == other.out.end();
+    }
+    if (!begins || s.program.replaces[k] >= 0) continue;
+    for (std::size_t i = 0; i < s.in.size(); ++i) {
+      const int dying = s.in[i];
+      if (std::ranges::find(s.done, dying) == s.done.end() || std::ranges::count(s.in, dying) != 1 ||
+          std::ranges::find(s.out, dying) != s.out.end())
+        continue;
+      const TensorImpl& read = *s.program.in[i];
+      const bool same = itemsize(read.dtype()) == itemsize(form.dtype()) && read.offset() == form.offset() &&
+                        same_dims(read.shape(), form.shape()) && same_dims(read.strides(), form.strides()) &&
+                        buffers_[static_cast<std::size_t>(dying)].bytes == wanted.bytes;
+      if (!same) continue;
+      s.program.replaces[k] = static_cast<int>(i);
+      s.program.interruptible = s.program.interruptible && true;
+      // From here on the old number stands for both.
+      for (Step& other : steps_) {
+        std::ranges::replace(other.in, fresh, dying);
+        std::ranges::replace(other.out, fresh, dying);
+        std::ranges::replace(other.done, fresh, dying);
+      }
+      std::erase(s.done, dying);
+      std::ranges::replace(results_, fresh, dying);
+      for (auto& [from, to] : write_back_) from = from == fresh ? dying : from;
+      break;
+    }
+  }
+}
+
+std::int64_t Plan::temporary_bytes() const {
+  std::int64_t now = 0, most = 0;
+  for (const Step& s : steps_) {
+    for (const int b : s.fresh) {
+      const Buffer& buffer = buffers_[static_cast<std::size_t>(b)];
+      if (!buffer.result) now += buffer.bytes;
+    }
+    most = std::max(most, now);
+    for (const int b : s.done) now -= buffers_[static_cast<std::size_t>(b)].bytes;
+  }
+  return most;
+}
+
+void Plan::call(const Step& s, Running& r, Recorder* rec) const {
+  const Node& n = *s.group->nodes[0];
+  SmallVector<Operand, most_operands> operands;
+  SmallVector<TensorRef, most_operands> held;
+  std::size_t next = 0;
+  for (const Input& in : n.in) {
+    Operand o;
+    if (in.is_number) {
+      o = in.number;
+    } else {
+      held.push_back(tensor_over(*in.use.form, r.memory(s.in[next++])));
+      o.tensor = held.back().get();
+    }
+    operands.push_back(o);
+  }
+  TensorRef target;
+  const bool own_place = n.base.node || buffers_[static_cast<std::size_t>(s.out[0])].input >= 0;
+  if (own_place) target = tensor_over(*n.out[0], r.memory(s.out[0]));
+  const Call c{*n.op, {operands.data(), operands.size()}, n.attrs.get()};
+  try {
+    const Validated v = SchemaGuard::check(rec, c, target.get());
+    const Outputs o = backend_.run[static_cast<std::size_t>(n.op->index)](v, target.get(), rec);
+    for (std::size_t k = 0; !own_place && k < s.out.size(); ++k)
+      r.storages[static_cast<std::size_t>(s.out[k])] = o[static_cast<int>(k)]->storage_ref();
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const Error& e) {
+    const std::string line = describe(n.location);
+    if (line.empty()) throw;
+    Error::Attributes attributes = e.attributes();
+    attributes.emplace_back("line", line);
+    throw Error(e.kind(), std::string(e.what()) + " (" + line + ")", attributes);
+  }
+}
+
+std::vector<Ref<Storage>> Plan::run(std::span<const Memory> inputs, Recorder* rec) const {
+  Running r{inputs, std::vector<Ref<Storage>>(buffers_.size()), buffers_};
+  const auto make = [&](int b) {
+    Ref<Storage>& s = r.storages[static_cast<std::size_t>(b)];
+    if (!s) s = backend_.memory(static_cast<std::size_t>(buffers_[static_cast<std::size_t>(b)].bytes));
+  };
+  Memory in[most_operands_of_group], out[most_operands_of_group];
+  for (const Step& s : steps_) {
+    const bool call_makes = s.kernel == nullptr && !s.group->nodes[0]->base.node;
+    if (!call_makes) {
+      for (const int b : s.fresh) make(b);
+    } else {
+      for (const int b : s.fresh) {
+        if (std::ranges::find(s.out, b) == s.out.end()) make(b);  // memory with any values
+      }
+    }
+    if (s.kernel != nullptr) {
+      for (std::size_t i = 0; i < s.in.size(); ++i) in[i] = r.memory(s.in[i]);
+      for (std::size_t k = 0; k < s.out.size(); ++k) out[k] = r.memory(s.out[k]);
+      s.kernel->run({in, s.in.size()}, {out, s.out.size()}, rec);
+    } else {
+      call(s, r, rec);
+    }
+    for (const int b : s.done) r.storages[static_cast<std::size_t>(b)] = {};
+  }
+  for (const auto& [from, to] : write_back_) {
+    const std::int64_t bytes = buffers_[static_cast<std::size_t>(from)].bytes;
+    const TensorRef whole = TensorImpl::make(Dtype::uint8, {}, DimList{bytes}, DimList{1}, {});
+    backend_.copy(*tensor_over(*whole, r.memory(from)), *tensor_over(*whole, r.memory(to)));
+  }
+  std::vector<Ref<Storage>> results;
+  for (const int b : results_) {
+    make(b);
+    results.push_back(r.storages[static_cast<std::size_t>(b)]);
+  }
+  return results;
+}
+
+std::vector<Plan::StepText> Plan::steps() const {
+  std::vector<StepText> all;
+  for (const Step& s : steps_) {
+    StepText t;
+    t.fused = s.kernel != nullptr;
+    t.nodes = static_cast<int>(s.group->nodes.size());
+    t.reason = s.group->reason != nullptr ? s.group->reason : "";
+    for (const Node* n : s.group->nodes) t.name += (t.name.empty() ? "" : ", ") + n->name();
+    const Node& last = *s.group->nodes.back();
+    t.shape = to_vector(last.out[0]->shape());
+    if (t.fused) {
+      t.source = text(s.program);
+      for (const TensorRef& form : s.program.in) t.read += size_of(*form);
+      for (const TensorRef& form : s.program.out) t.written += size_of(*form);
+    } else {
+      for (const Input& in : last.in) t.read += in.is_number ? 0 : size_of(*in.use.form);
+      for (const TensorRef& form : last.out) t.written += size_of(*form);
+    }
+    all.push_back(std::move(t));
+  }
+  return all;
+}
+
+}  // namespace hyalite::lazy

@@ -1,0 +1,70 @@
+/// A schedule made ready to run again and again: memory by number, kernels, calls.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compute/lazy/fuse.h"
+#include "compute/lazy/kernel.h"
+
+namespace hyalite::lazy {
+
+/// Runs what a graph's roots need, over memory that is given each time. Does not change, so that threads may share it.
+class Plan {
+ public:
+  /// `inputs` slots, numbered by the graph's input nodes. Throws Unsupported where the backend lacks an op.
+  Plan(const Roots& roots, int inputs, Backend& backend);
+
+  /// A step as people see it.
+  struct StepText {
+    bool fused;
+    std::string name;    ///< the ops
+    std::string reason;  ///< why it is a step of its own
+    std::string source;
+    std::vector<std::int64_t> shape;
+    std::int64_t read = 0, written = 0;  ///< bytes, each operand once
+    int nodes = 0;
+  };
+  std::vector<StepText> steps() const;
+  int kernels() const { return static_cast<int>(steps_.size()); }
+  int nodes() const { return nodes_; }
+  /// Bytes of the memory that the plan takes for itself while it runs, results left out.
+  std::int64_t temporary_bytes() const;
+
+  /// Runs it; gives the memory of each result, in the order of the roots.
+  std::vector<Ref<Storage>> run(std::span<const Memory> inputs, Recorder* rec) const;
+
+ private:
+  struct Buffer {
+    std::int64_t bytes = 0;
+    int input = -1;
+    bool result = false;
+  };
+  struct Step {
+    std::unique_ptr<FusedKernel> kernel;  // null for a call
+    Program program;                      // of a kernel
+    const Group* group = nullptr;
+    std::vector<int> in, out;  // buffers
+    std::vector<int> fresh;    // buffers that begin here
+    std::vector<int> done;     // buffers that are needed no more after it
+  };
+  struct Running;
+  int buffer_of(const Value& v);
+  int new_buffer(std::int64_t bytes);
+  void add_step(const Group& g);
+  void reuse(Step& s);
+  void call(const Step& s, Running& r, Recorder* rec) const;
+
+  Schedule schedule_;
+  Backend& backend_;
+  std::vector<Buffer> buffers_;
+  std::vector<Step> steps_;
+  std::vector<int> results_;  // buffers
+  std::vector<std::pair<int, int>> write_back_;
+  std::map<std::pair<const Node*, int>, int> places_;
+  int nodes_ = 0;
+};
+
+}  // namespace hyalite::lazy

@@ -1,0 +1,115 @@
+/// From the nodes of a group to a straight line of steps.
+#include "compute/lazy/program.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "compute/lazy/fuse.h"
+
+namespace hyalite::lazy {
+
+Program make_program(const std::vector<Node*>& nodes, const std::function<Value(const Value&)>& resolve,
+                     const std::function<bool(const Node&, int)>& stores, std::vector<Value>& in,
+                     std::vector<Value>& out) {
+  Program p;
+  p.shape = DimList(nodes[0]->out[0]->shape());
+  const auto inside = [&](const Node* n) { return std::ranges::find(nodes, n) != nodes.end(); };
+  const auto input_of = [&](const Value& v, const TensorRef& form) {
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      if (in[i] == v && same_form(*p.in[i], *form)) return static_cast<int>(i);
+    }
+    in.push_back(v);
+    p.in.push_back(form);
+    return static_cast<int>(in.size()) - 1;
+  };
+  const auto number_of = [&](const Operand& o) {
+    for (std::size_t i = 0; i < p.numbers.size(); ++i) {
+      const Operand& other = p.numbers[i];
+      const bool same =
+          other.dtype == o.dtype && std::memcmp(other.bytes.data(), o.bytes.data(), itemsize(o.dtype)) == 0;
+      if (same) return static_cast<int>(i);
+    }
+    p.numbers.push_back(o);
+    return static_cast<int>(p.numbers.size()) - 1;
+  };
+  for (const Node* n : nodes) {
+    for (const Input& i : n->in) {
+      if (i.is_number) {
+        number_of(i.number);
+      } else if (const Value v = resolve(i.use.from); v.node && !inside(v.node.get())) {
+        input_of(v, i.use.form);
+      }
+    }
+  }
+  p.registers = static_cast<int>(p.in.size() + p.numbers.size());
+  std::map<std::pair<const Node*, int>, int> made;
+  for (Node* n : nodes) {
+    Program::Step step{NodeRef::share(n), {}, p.registers};
+    for (const Input& i : n->in) {
+      if (i.absent()) {
+        step.from.push_back(-1);
+      } else if (i.is_number) {
+        step.from.push_back(p.number(static_cast<std::size_t>(number_of(i.number))));
+      } else {
+        const Value v = resolve(i.use.from);
+        step.from.push_back(inside(v.node.get()) ? made.at({v.node.get(), v.output}) : input_of(v, i.use.form));
+      }
+    }
+    for (std::size_t k = 0; k < n->out.size(); ++k) {
+      const int output = static_cast<int>(k);
+      made[{n, output}] = p.registers;
+      if (stores(*n, output)) {
+        p.out.push_back(n->out[k]);
+        p.stored.push_back(p.registers);
+        out.push_back({NodeRef::share(n), output});
+      }
+      ++p.registers;
+    }
+    p.steps.push_back(std::move(step));
+  }
+  p.replaces.assign(p.out.size(), -1);
+  return p;
+}
+
+std::string text(const Program& p) {
+  const auto name_of = [&](int r) -> std::string {
+    if (r < 0) return "_";
+    const int inputs = static_cast<int>(p.in.size()), numbers = static_cast<int>(p.numbers.size());
+    if (r < inputs) return "x" + std::to_string(r);
+    if (r >= inputs + numbers) return "t" + std::to_string(r - inputs - numbers);
+    return detail::field_text(p.numbers[static_cast<std::size_t>(r - inputs)].scalar);
+  };
+  std::string s;
+  for (std::size_t i = 0; i < p.in.size(); ++i) {
+    const TensorImpl& f = *p.in[i];
+    s += "x" + std::to_string(i) + " = load " + std::string(name(f.dtype())) + to_string(f.shape());
+    s += f.contiguous() ? "\n" : " strides " + to_string(f.strides()) + "\n";
+  }
+  for (const Program::Step& step : p.steps) {
+    std::string line = name_of(step.to);
+    for (std::size_t k = 1; k < step.node->out.size(); ++k) line += ", " + name_of(step.to + static_cast<int>(k));
+    line += " = " + step.node->name() + "(";
+    for (std::size_t i = 0; i < step.from.size(); ++i) line += (i ? ", " : "") + name_of(step.from[i]);
+    line += ")";
+    if (step.node->op != nullptr && step.node->attrs) {
+      const auto fields = step.node->op->fields();
+      for (std::size_t i = 0; i < fields.size(); ++i) {
+        line += (i ? ", " : "  ") + std::string(fields[i].name) + "=" + step.node->attrs->text(static_cast<int>(i));
+      }
+    }
+    const std::string where = describe(step.node->location);
+    if (!where.empty()) line += "  # " + where;
+    s += line + "\n";
+  }
+  for (std::size_t k = 0; k < p.out.size(); ++k) {
+    const TensorImpl& f = *p.out[k];
+    s += "store " + name_of(p.stored[k]) + " " + std::string(name(f.dtype())) + to_string(f.shape());
+    if (p.replaces[k] >= 0) s += " in the place of x" + std::to_string(p.replaces[k]);
+    s += "\n";
+  }
+  return s;
+}
+
+}  // namespace hyalite::lazy
