@@ -19,7 +19,7 @@ import builtins
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, final, overload
 
 _Bool: TypeAlias = builtins.bool
 _Ints: TypeAlias = int | Sequence[int]
@@ -92,6 +92,10 @@ PARAMETERS = {
     "kwargs": "Any",
     "kind": "str | _Dtype | tuple[str | _Dtype, ...]",
     "language": "str",
+    "max_recompiles": "int",
+    "__init__.record": "_Record",
+    "__init__.name": "str",
+    "compile.f": "Callable[..., Any] | None",
     "mode": "_Bool",
     "n": "int",
     "n_cols": "int | None",
@@ -141,6 +145,12 @@ PARAMETERS = {
 }
 
 RESULTS = {
+    "compile": "CompiledFunction",
+    "CompiledFunction.cache": "builtins.dict[str, int]",
+    "CompiledFunction.explain": "str",
+    "CompiledFunction.plan": "Plan",
+    "CompiledFunction.source": "str",
+    "Plan.assert_kernels": "None",
     "about": "_Record",
     "apply": "Any",
     "backward": "None",
@@ -194,10 +204,12 @@ PROPERTIES = {
     "grad_fn": "_Node | None",
     "is_leaf": "_Bool",
     "itemsize": "int",
+    "kernels": "int",
     "name": "str",
     "nbytes": "int",
     "ndim": "int",
     "next_functions": "tuple[tuple[_Node | None, int], ...]",
+    "nodes": "int",
     "ops": "list[_Record]",
     "requires_grad": "_Bool",
     "saved": "Any",
@@ -209,6 +221,7 @@ PROPERTIES = {
     "total_ns": "float | None",
     "version": "int",
     "where": "str",
+    "temporary_bytes": "int",
 }
 WRITABLE = {"grad", "requires_grad"}
 
@@ -365,7 +378,8 @@ def class_text(name, cls, bases="", more=()):
     for base in reversed(cls.__mro__):
         if base not in (object, str) and not issubclass(base, BaseException):
             members |= vars(base)
-    lines = [f"class {name}{bases}:", doc(cls, 4), *more]
+    final = ["@final"] if cls is hl.CompiledFunction else []
+    lines = [*final, f"class {name}{bases}:", doc(cls, 4), *more]
     for key in sorted(members, key=lambda k: (not k.startswith("__"), k)):
         thing = members[key]
         if key == "__init__" and isinstance(thing, types.FunctionType) and cls is not hl.Trace:
@@ -374,6 +388,8 @@ def class_text(name, cls, bases="", more=()):
             lines.append("    def __enter__(self) -> Self: ...")
         elif key == "__exit__":
             lines.append("    def __exit__(self, *error: object) -> None: ...")
+        elif key == "__call__" and cls is hl.CompiledFunction:
+            lines.append("    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...")
         elif key == "__call__":
             lines.append("    def __call__(self, function: _Function, /) -> _Function: ...")
         elif cls is hl.Tensor and key in SPECIAL:
@@ -390,7 +406,7 @@ def class_text(name, cls, bases="", more=()):
             signature = thing.__nb_signature__[0][0]
             lines.append(f"    {signature}: ..." if "->" in signature else f"    {signature} -> None: ...")
         elif callable(thing):
-            lines.append(declaration(key, thing, 4, True))
+            lines.append(declaration(key, thing, 4, True, name if cls in (hl.CompiledFunction, hl.Plan) else ""))
     return "\n".join(line for line in lines if line)
 
 

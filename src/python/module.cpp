@@ -15,6 +15,7 @@
 #include "explain/ceiling.h"
 #include "explain/source.h"
 #include "python/arguments.h"
+#include "python/compile.h"
 #include "python/cycles.h"
 #include "python/derivatives.h"
 #include "python/errors.h"
@@ -452,5 +453,6 @@ NB_MODULE(_C, m) {
   bind_facts(m);
   bind_nodes(m);
   bind_explain(m);
+  bind_compile(m);
   install_hooks();
 }

@@ -1,0 +1,269 @@
+/// What a trace saw becomes a plan, and what a plan needs is taken from the arguments.
+#include "compile/compiled.h"
+
+#include <algorithm>
+
+#include "record/autograd_meta.h"
+
+namespace hyalite {
+namespace {
+
+bool has_gradient(const TensorImpl& t) { return t.autograd != nullptr && t.autograd->grad; }
+
+std::int64_t offset_of(const TensorImpl& t) { return t.offset() * static_cast<std::int64_t>(itemsize(t.dtype())); }
+
+/// The keys of arguments, one after the other.
+ArgumentKey key_of(std::span<TensorImpl* const> arguments, std::size_t i) {
+  TensorImpl& t = *arguments[i];
+  ArgumentKey k{t.dtype(),       t.device(),           wants_grad(t),         t.storage()->read_only(),
+                has_gradient(t), to_vector(t.shape()), to_vector(t.strides())};
+  k.memory = k.same = static_cast<int>(i);
+  for (std::size_t j = 0; j < i; ++j) {
+    if (arguments[j]->storage() == t.storage()) {
+      k.memory = static_cast<int>(j);
+      k.distance = offset_of(t) - offset_of(*arguments[j]);
+      break;
+    }
+  }
+  k.same = static_cast<int>(std::ranges::find(arguments.first(i), &t) - arguments.begin());
+  return k;
+}
+
+bool serves(const ArgumentKey& k, std::span<TensorImpl* const> arguments, std::size_t i) {
+  TensorImpl& t = *arguments[i];
+  if (t.dtype() != k.dtype || !same_dims(t.shape(), k.shape) || !same_dims(t.strides(), k.strides)) return false;
+  if (wants_grad(t) != k.wants_grad || t.storage()->read_only() != k.read_only || t.device() != k.device) return false;
+  if (has_gradient(t) != k.has_gradient || is_traced(t.device())) return false;
+  const auto self = static_cast<int>(i);
+  for (int j = 0; j < self; ++j) {
+    const TensorImpl& other = *arguments[static_cast<std::size_t>(j)];
+    const bool same = &other == &t, memory = other.storage() == t.storage();
+    if (j == k.same ? !same : same && j < k.same) return false;
+    if (j == k.memory ? !memory || offset_of(t) - offset_of(other) != k.distance : memory && j < k.memory) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+ModeKey ModeKey::now() {
+  const Context& c = context();
+  return {c.grad_mode, c.autocast.enabled, c.autocast.enabled ? c.autocast.dtype : Dtype::float32,
+          hyalite::deterministic()};
+}
+
+// ---- tracing --------------------------------------------------------------------------------------------------------
+
+Trace::Trace(std::span<TensorImpl* const> arguments) : compiled_(std::make_shared<Compiled>()) {
+  compiled_->mode_ = ModeKey::now();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    compiled_->arguments_.push_back(key_of(arguments, i));
+    arguments_.push_back(TensorRef::share(arguments[i]));
+  }
+  for (TensorImpl* t : arguments) {
+    note(*t);
+    tracer_.meet(*t);
+  }
+  tracer_.watch([this](TensorImpl& t) { note(t); });
+}
+
+void Trace::note(TensorImpl& t) {
+  if (std::ranges::any_of(before_, [&](const Before& b) { return b.tensor.get() == &t; })) return;
+  const AutogradMeta* m = t.autograd;
+  before_.push_back({TensorRef::share(&t), wants_grad(t), m != nullptr, m != nullptr ? m->grad : TensorRef(),
+                     m != nullptr ? m->grad_fn : NodeRef(), m != nullptr ? m->output : 0,
+                     m != nullptr ? m->history : 0});
+}
+
+Trace::~Trace() { restore(); }
+
+/// What the function did to tensors from outside is for the plan to do.
+void Trace::restore() {
+  for (Before& b : before_) {
+    AutogradMeta* m = b.tensor->autograd;
+    if (m == nullptr) continue;
+    m->grad = std::move(b.gradient);
+    if (m->grad_fn != b.grad_fn) {
+      m->grad_fn = std::move(b.grad_fn);
+      m->output = b.output;
+      b.tensor->requires_grad = b.wants_grad;
+    }
+  }
+  before_.clear();
+}
+
+int Trace::argument_of(const TensorImpl& t) const {
+  const auto at = std::ranges::find_if(arguments_, [&](const TensorRef& a) { return a.get() == &t; });
+  return at == arguments_.end() ? -1 : static_cast<int>(at - arguments_.begin());
+}
+
+Compiled::Result Trace::result_of(TensorImpl& t, lazy::Roots& roots) {
+  Compiled::Result r;
+  r.argument = argument_of(t);
+  if (r.argument >= 0) return r;
+  if (t.storage()->cell() == nullptr && !tracer_.may_read(*t.storage())) {
+    // A view of an argument's memory moves with it; other memory stays where it is.
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      if (arguments_[i]->storage() != t.storage()) continue;
+      const lazy::Use use = tracer_.read(t);
+      r.form = use.form;
+      for (std::size_t s = 0; s < tracer_.captured().size(); ++s) {
+        if (tracer_.captured()[s].storage.get() == t.storage()) r.slot = static_cast<int>(s);
+      }
+      return r;
+    }
+    r.held = TensorRef::share(&t);
+    return r;
+  }
+  const lazy::Use use = tracer_.read(t);
+  r.form = use.form;
+  for (std::size_t k = 0; k < roots.results.size(); ++k) {
+    if (roots.results[k].memory == t.storage()) r.place = static_cast<int>(k);
+  }
+  if (r.place < 0) {
+    r.place = static_cast<int>(roots.results.size());
+    roots.results.push_back({use.from, t.storage()});
+  }
+  return r;
+}
+
+std::shared_ptr<const Compiled> Trace::finish(std::span<TensorImpl* const> results) {
+  Compiled& c = *compiled_;
+  lazy::Roots roots;
+  for (TensorImpl* t : results) c.results_.push_back(result_of(*t, roots));
+  for (const Before& b : before_) {
+    const AutogradMeta* m = b.tensor->autograd;
+    const TensorRef now = m != nullptr ? m->grad : TensorRef();
+    if (m != nullptr && m->history != b.history) {
+      throw Unsupported(
+          "compile(): a tensor from outside is written in place by an op that is recorded, so its history would be "
+          "lost; write under hl.no_grad(), or return the new value");
+    }
+    if (now == b.gradient) continue;
+    Compiled::Gradient g;
+    g.argument = argument_of(*b.tensor);
+    if (g.argument < 0) g.of = b.tensor;
+    g.none = !now;
+    if (now) g.value = result_of(*now, roots);
+    c.gradients_.push_back(std::move(g));
+  }
+  // After the results: a view of an argument may have made an input of it.
+  for (const Before& b : before_) {
+    if (argument_of(*b.tensor) < 0) c.held_.push_back({b.tensor, b.wants_grad, b.gradient});
+  }
+  for (const Tracer::Captured& captured : tracer_.captured()) {
+    Compiled::Slot s;
+    for (std::size_t i = 0; i < arguments_.size() && s.argument < 0; ++i) {
+      if (arguments_[i]->storage() != captured.storage.get()) continue;
+      s.argument = static_cast<int>(i);
+      s.offset = offset_of(*arguments_[i]);
+    }
+    if (s.argument < 0) s.held = captured.storage;
+    s.written = captured.written();
+    c.slots_.push_back(std::move(s));
+    if (captured.written()) roots.effects.push_back({captured.first, captured.now});
+  }
+  c.plan_.emplace(roots, static_cast<int>(tracer_.captured().size()), at_once({}));
+  tracer_.watch({});
+  restore();
+  return compiled_;
+}
+
+std::string Trace::escaped() const {
+  const lazy::Node* n = tracer_.held_by_others();
+  if (n == nullptr) return "";
+  const std::string line = describe(n->location);
+  return n->name() + (line.empty() ? "" : " (" + line + ")");
+}
+
+// ---- running --------------------------------------------------------------------------------------------------------
+
+bool Compiled::serves(const ModeKey& mode, std::span<TensorImpl* const> arguments) const {
+  if (arguments.size() != arguments_.size() || mode != mode_) return false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!hyalite::serves(arguments_[i], arguments, i)) return false;
+  }
+  for (const Held& h : held_) {
+    if (wants_grad(*h.tensor) != h.wants_grad) return false;
+    const TensorRef now = h.tensor->autograd != nullptr ? h.tensor->autograd->grad : TensorRef();
+    if (static_cast<bool>(now) != static_cast<bool>(h.gradient)) return false;
+    if (now && now->storage() != h.gradient->storage()) return false;
+  }
+  return true;
+}
+
+Compiled::Difference Compiled::difference(const ModeKey& mode, std::span<TensorImpl* const> arguments,
+                                          std::span<const std::string> names) const {
+  if (mode.grad_mode != mode_.grad_mode)
+    return {mode.grad_mode ? "gradients are on, and were off" : "gradients are off, and were on"};
+  if (mode != mode_) return {"autocast or determinism is another"};
+  if (arguments.size() != arguments_.size()) return {"there are other tensors"};
+  Difference sizes;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const TensorImpl& t = *arguments[i];
+    const ArgumentKey& k = arguments_[i];
+    const std::string& who = names[i];
+    const auto other = [&](const std::string& now, const std::string& then) {
+      return Difference{who + " is " + now + ", and was " + then};
+    };
+    if (t.dtype() != k.dtype) return other(std::string(name(t.dtype())), std::string(name(k.dtype)));
+    if (t.device() != k.device) return other("on " + to_string(t.device()), "on " + to_string(k.device));
+    if (t.shape().size() != k.shape.size()) {
+      return other(std::to_string(t.ndim()) + "-dimensional", std::to_string(k.shape.size()) + "-dimensional");
+    }
+    for (std::size_t d = 0; d < k.shape.size(); ++d) {
+      if ((t.shape()[d] == 1) != (k.shape[d] == 1)) return other(to_string(t.shape()), to_string(Dims(k.shape)));
+    }
+    if (wants_grad(*arguments[i]) != k.wants_grad) {
+      return other(k.wants_grad ? "without requires_grad" : "with requires_grad", k.wants_grad ? "with it" : "without");
+    }
+    if (t.storage()->read_only() != k.read_only) return other(k.read_only ? "writable" : "read-only", "not");
+    if (has_gradient(t) != k.has_gradient) return other(k.has_gradient ? "without a grad" : "with a grad", "not");
+    if (!same_dims(t.shape(), k.shape)) {
+      sizes = {who + " is " + to_string(t.shape()) + ", and was " + to_string(Dims(k.shape)), true};
+    } else if (!same_dims(t.strides(), k.strides)) {
+      sizes = {who + " lies in memory in another way", true};
+    }
+  }
+  if (!sizes.what.empty()) return sizes;
+  if (!serves(mode, arguments)) return {"arguments share memory in another way, or a tensor from outside has changed"};
+  return {};
+}
+
+TensorRef Compiled::result(const Result& r, std::span<TensorImpl* const> arguments,
+                           std::span<const lazy::Memory> inputs, std::span<const Ref<Storage>> made) const {
+  if (r.argument >= 0) return TensorRef::share(arguments[static_cast<std::size_t>(r.argument)]);
+  if (r.held) return r.held;
+  const TensorImpl& f = *r.form;
+  if (r.slot >= 0) {
+    const lazy::Memory& m = inputs[static_cast<std::size_t>(r.slot)];
+    return TensorImpl::make(f.dtype(), {}, f.shape(), f.strides(), Ref<Storage>::share(m.storage),
+                            f.offset() + m.shift / static_cast<std::int64_t>(itemsize(f.dtype())));
+  }
+  return TensorImpl::make(f.dtype(), {}, f.shape(), f.strides(), made[static_cast<std::size_t>(r.place)], f.offset());
+}
+
+std::vector<TensorRef> Compiled::run(std::span<TensorImpl* const> arguments, Recorder* rec) const {
+  SmallVector<lazy::Memory, 8> inputs;
+  for (const Slot& s : slots_) {
+    if (s.argument < 0) {
+      inputs.push_back({s.held.get(), 0});
+    } else {
+      const TensorImpl& t = *arguments[static_cast<std::size_t>(s.argument)];
+      inputs.push_back({t.storage(), offset_of(t) - s.offset});
+    }
+    if (s.written) inputs.back().storage->bump(inputs.back().storage->saved() ? capture_location() : Location{});
+  }
+  const std::span<const lazy::Memory> memory{inputs.data(), inputs.size()};
+  const std::vector<Ref<Storage>> made = plan_->run(memory, rec);
+  for (const Gradient& g : gradients_) {
+    TensorImpl& t = g.argument >= 0 ? *arguments[static_cast<std::size_t>(g.argument)] : *g.of;
+    meta_of(t).grad = g.none ? TensorRef() : result(g.value, arguments, memory, made);
+  }
+  std::vector<TensorRef> results;
+  results.reserve(results_.size());
+  for (const Result& r : results_) results.push_back(result(r, arguments, memory, made));
+  return results;
+}
+
+}  // namespace hyalite

@@ -1,0 +1,520 @@
+/// A compiled function: traces its Python once a signature, and runs the plan from then on.
+#include "python/compile.h"
+
+#include <nanobind/stl/string.h>
+#include <structmember.h>
+
+#include <algorithm>
+#include <cstring>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compile/compiled.h"
+#include "explain/recorder.h"
+#include "python/interop.h"
+#include "python/tensor_object.h"
+#include "record/autograd_meta.h"
+
+namespace nb = nanobind;
+
+namespace hyalite::python {
+namespace {
+
+/// The shape of a nest of lists, tuples and dicts, with its tensors left out.
+struct Tree {
+  enum Kind : std::uint8_t { tensor, list, tuple, dict, value } kind = value;
+  Owned object;  ///< of a container, a tensor: its type; a value: itself
+  Owned keys;    ///< of a dict, a tuple
+  std::vector<Tree> items;
+};
+
+bool is_list(PyObject* o) { return PyList_CheckExact(o) != 0; }
+bool is_tuple(PyObject* o) { return PyTuple_Check(o) != 0; }
+
+/// Whether `o` is the value that the function was traced with: of numbers and texts what they say, of others which.
+bool same_value(PyObject* then, PyObject* o) {
+  if (then == o) return true;
+  if (Py_TYPE(then) != Py_TYPE(o)) return false;
+  if (PyFloat_CheckExact(o)) {
+    const double a = PyFloat_AS_DOUBLE(then), b = PyFloat_AS_DOUBLE(o);
+    return std::memcmp(&a, &b, sizeof a) == 0;
+  }
+  if (!PyLong_Check(o) && !PyUnicode_CheckExact(o) && !PyBytes_CheckExact(o) && !PyComplex_CheckExact(o)) return false;
+  const int equal = PyObject_RichCompareBool(then, o, Py_EQ);
+  if (equal < 0) throw PythonError();
+  return equal != 0;
+}
+
+/// Takes the object apart; tensors are appended to `leaves`.
+Tree take_apart(PyObject* o, std::vector<PyObject*>& leaves) {
+  Tree t;
+  if (is_tensor(o)) {
+    t.kind = Tree::tensor;
+    t.object = Owned::borrow(reinterpret_cast<PyObject*>(Py_TYPE(o)));
+    leaves.push_back(o);
+  } else if (is_list(o) || is_tuple(o)) {
+    t.kind = is_list(o) ? Tree::list : Tree::tuple;
+    t.object = Owned::borrow(reinterpret_cast<PyObject*>(Py_TYPE(o)));
+    const Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+    for (Py_ssize_t i = 0; i < n; ++i) t.items.push_back(take_apart(PySequence_Fast_GET_ITEM(o, i), leaves));
+  } else if (PyDict_CheckExact(o)) {
+    t.kind = Tree::dict;
+    t.object = Owned::borrow(reinterpret_cast<PyObject*>(Py_TYPE(o)));
+    const Owned keys(check(PyDict_Keys(o)));
+    t.keys = Owned(check(PyList_AsTuple(keys.get())));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(t.keys.get()); ++i) {
+      t.items.push_back(take_apart(check(PyDict_GetItemWithError(o, PyTuple_GET_ITEM(t.keys.get(), i))), leaves));
+    }
+  } else {
+    t.object = Owned::borrow(o);
+  }
+  return t;
+}
+
+/// Whether the object has this shape; its tensors are appended to `leaves`.
+bool fits(const Tree& t, PyObject* o, SmallVector<TensorImpl*, 16>& leaves) {
+  switch (t.kind) {
+    case Tree::tensor:
+      if (reinterpret_cast<PyObject*>(Py_TYPE(o)) != t.object.get()) return false;
+      leaves.push_back(impl_of(o));
+      return true;
+    case Tree::list:
+    case Tree::tuple: {
+      if (reinterpret_cast<PyObject*>(Py_TYPE(o)) != t.object.get()) return false;
+      const Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+      if (n != static_cast<Py_ssize_t>(t.items.size())) return false;
+      for (Py_ssize_t i = 0; i < n; ++i) {
+        if (!fits(t.items[static_cast<std::size_t>(i)], PySequence_Fast_GET_ITEM(o, i), leaves)) return false;
+      }
+      return true;
+    }
+    case Tree::dict: {
+      if (!PyDict_CheckExact(o) || PyDict_GET_SIZE(o) != static_cast<Py_ssize_t>(t.items.size())) return false;
+      Py_ssize_t at = 0, i = 0;
+      PyObject *key, *item;
+      while (PyDict_Next(o, &at, &key, &item) != 0) {  // in their order, which f may see
+        if (!same_value(PyTuple_GET_ITEM(t.keys.get(), i), key)) return false;
+        if (!fits(t.items[static_cast<std::size_t>(i)], item, leaves)) return false;
+        ++i;
+      }
+      return true;
+    }
+    default:
+      return same_value(t.object.get(), o);
+  }
+}
+
+/// The object again, with other tensors.
+Owned put_together(const Tree& t, std::vector<TensorRef>& leaves, std::size_t& next) {
+  switch (t.kind) {
+    case Tree::tensor:
+      return Owned(check(wrap(std::move(leaves[next++]))));
+    case Tree::list: {
+      Owned list(check(PyList_New(static_cast<Py_ssize_t>(t.items.size()))));
+      for (std::size_t i = 0; i < t.items.size(); ++i)
+        PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), put_together(t.items[i], leaves, next).leak());
+      return list;
+    }
+    case Tree::tuple: {
+      Owned tuple(check(PyTuple_New(static_cast<Py_ssize_t>(t.items.size()))));
+      for (std::size_t i = 0; i < t.items.size(); ++i)
+        PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), put_together(t.items[i], leaves, next).leak());
+      if (t.object.get() == reinterpret_cast<PyObject*>(&PyTuple_Type)) return tuple;
+      const Owned make(PyObject_GetAttrString(t.object.get(), "_make"));  // of a named tuple
+      if (!make) {
+        PyErr_Clear();
+        return Owned(check(PyObject_CallOneArg(t.object.get(), tuple.get())));
+      }
+      return Owned(check(PyObject_CallOneArg(make.get(), tuple.get())));
+    }
+    case Tree::dict: {
+      Owned dict(check(PyDict_New()));
+      for (std::size_t i = 0; i < t.items.size(); ++i) {
+        const Owned item = put_together(t.items[i], leaves, next);
+        if (PyDict_SetItem(dict.get(), PyTuple_GET_ITEM(t.keys.get(), static_cast<Py_ssize_t>(i)), item.get()) < 0)
+          throw PythonError();
+      }
+      return dict;
+    }
+    default:
+      return Owned::borrow(t.object.get());
+  }
+}
+
+/// Names of the tensors in a tree, as a user would write them.
+void name_leaves(const Tree& t, const std::string& path, std::vector<std::string>& names) {
+  if (t.kind == Tree::tensor) names.push_back(path);
+  for (std::size_t i = 0; i < t.items.size(); ++i) {
+    std::string at = std::to_string(i);
+    if (t.kind == Tree::dict) {
+      const Owned text(check(PyObject_Repr(PyTuple_GET_ITEM(t.keys.get(), static_cast<Py_ssize_t>(i)))));
+      at = check(text.get()) != nullptr ? PyUnicode_AsUTF8(text.get()) : at;
+    }
+    name_leaves(t.items[i], path + "[" + at + "]", names);
+  }
+}
+
+/// Arguments of a call, as the interpreter hands them over.
+struct Arguments {
+  PyObject* const* all;
+  Py_ssize_t positional;
+  PyObject* names;  // a tuple, or null
+  Py_ssize_t count() const { return positional + (names != nullptr ? PyTuple_GET_SIZE(names) : 0); }
+};
+
+/// What was traced once.
+struct Entry {
+  std::vector<Tree> arguments;
+  Owned names;
+  Py_ssize_t positional = 0;
+  std::shared_ptr<const Compiled> compiled;
+  Tree result;
+  std::int64_t calls = 0;
+  double trace_seconds = 0;
+};
+
+struct State {
+  std::list<std::shared_ptr<Entry>> entries;  // the one used last first
+  std::int64_t signatures = 0, traces = 0, hits = 0;
+  std::int64_t most_signatures = 64;
+  bool dynamic = false, fixed = false;
+};
+constexpr std::size_t most_entries = 256;  // of all sizes together; the one not used for longest goes
+
+struct CompiledObject {
+  PyObject_HEAD vectorcallfunc call;
+  PyObject* function;
+  PyObject* dict;
+  PyObject* weakrefs;
+  State* state;
+};
+PyTypeObject* compiled_type = nullptr;
+
+CompiledObject& of(PyObject* o) { return *reinterpret_cast<CompiledObject*>(o); }
+
+std::string name_of(PyObject* function) {
+  const Owned name(PyObject_GetAttrString(function, "__qualname__"));
+  const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
+  PyErr_Clear();
+  return text != nullptr ? text : Py_TYPE(function)->tp_name;
+}
+
+bool same_names(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (a == nullptr || b == nullptr) return false;
+  const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (equal < 0) throw PythonError();
+  return equal != 0;
+}
+
+bool fits(const Entry& e, const Arguments& a, SmallVector<TensorImpl*, 16>& leaves) {
+  if (e.positional != a.positional || !same_names(e.names.get(), a.names)) return false;
+  for (Py_ssize_t i = 0; i < a.count(); ++i) {
+    if (!fits(e.arguments[static_cast<std::size_t>(i)], a.all[i], leaves)) return false;
+  }
+  return true;
+}
+
+/// The names of the function's parameters as far as they are known, for messages.
+std::vector<std::string> argument_names(PyObject* function, const Arguments& a) {
+  std::vector<std::string> names;
+  const Owned code(PyObject_GetAttrString(function, "__code__"));
+  const Owned variables(code ? PyObject_GetAttrString(code.get(), "co_varnames") : nullptr);
+  PyErr_Clear();
+  for (Py_ssize_t i = 0; i < a.count(); ++i) {
+    const char* text = nullptr;
+    if (i >= a.positional) {
+      text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(a.names, i - a.positional));
+    } else if (variables && i < PyTuple_GET_SIZE(variables.get())) {
+      text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(variables.get(), i));
+    }
+    names.push_back(text != nullptr ? text : "argument " + std::to_string(i));
+  }
+  PyErr_Clear();
+  return names;
+}
+
+Compiled::Difference difference(PyObject* function, const Entry& e, const Arguments& a) {
+  if (e.positional != a.positional || !same_names(e.names.get(), a.names))
+    return {"it is called with other arguments", false};
+  const std::vector<std::string> names = argument_names(function, a);
+  SmallVector<TensorImpl*, 16> leaves;
+  std::vector<std::string> paths;
+  for (Py_ssize_t i = 0; i < a.count(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const Tree& tree = e.arguments[at];
+    if (!fits(tree, a.all[i], leaves)) {
+      std::vector<PyObject*> found;
+      const Tree now = take_apart(a.all[i], found);
+      const auto shown = [](const Tree& t) -> std::string {
+        if (t.kind != Tree::value) return std::string("a ") + reinterpret_cast<PyTypeObject*>(t.object.get())->tp_name;
+        const Owned text(PyObject_Repr(t.object.get()));
+        const char* s = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+        PyErr_Clear();
+        return s != nullptr ? s : "?";
+      };
+      const std::string is = shown(now), was = shown(tree);
+      return {
+          names[at] + (is == was ? " has another structure or other values in it" : " is " + is + ", and was " + was),
+          false};
+    }
+    name_leaves(tree, names[at], paths);
+  }
+  return e.compiled->difference(ModeKey::now(), {leaves.data(), leaves.size()}, paths);
+}
+
+[[noreturn]] void throw_too_many(const State& s, PyObject* function, const std::string& what) {
+  throw Unsupported("compile(): " + name_of(function) + " has been traced for " + std::to_string(s.signatures) +
+                        " signatures, and here is another: " + what +
+                        "; pass what changes as a tensor, hl.asarray(value), or write compile(f, max_recompiles=n)",
+                    {{"signatures", s.signatures}, {"changed", what}});
+}
+
+/// Runs the function under a tracer.
+std::shared_ptr<Entry> trace(CompiledObject& self, const Arguments& a) {
+  auto e = std::make_shared<Entry>();
+  std::vector<PyObject*> leaves;
+  for (Py_ssize_t i = 0; i < a.count(); ++i) e->arguments.push_back(take_apart(a.all[i], leaves));
+  e->names = Owned::borrow(a.names);
+  e->positional = a.positional;
+  std::vector<TensorImpl*> tensors;
+  for (PyObject* o : leaves) tensors.push_back(impl_of(o));
+  Trace t(tensors);
+  Owned returned;
+  {
+    const Trace::Running running(t);
+    returned = Owned(check(PyObject_Vectorcall(self.function, a.all, static_cast<std::size_t>(a.positional), a.names)));
+  }
+  std::vector<PyObject*> results;
+  e->result = take_apart(returned.get(), results);
+  std::vector<TensorImpl*> values;
+  for (PyObject* o : results) {
+    values.push_back(impl_of(o));
+    if (is_traced(impl_of(o)->device()) && wants_grad(*impl_of(o))) {
+      throw Unsupported("compile(): a result of " + name_of(self.function) +
+                        " requires a gradient, which a compiled function does not record; compile the gradient too, as "
+                        "hl.compile(hl.value_and_grad(f)), or call backward() inside of it");
+    }
+  }
+  e->compiled = t.finish(values);
+  returned = Owned();
+  if (!t.escaped().empty()) {
+    PyGC_Collect();
+    if (const std::string left = t.escaped(); !left.empty()) {
+      throw Unsupported("compile(): what " + left + " makes is still held after " + name_of(self.function) +
+                            " has returned, where no later call would put it; return it instead",
+                        {{"value", left}});
+    }
+  }
+  return e;
+}
+
+std::shared_ptr<Entry> look_up(CompiledObject& self, const Arguments& a, SmallVector<TensorImpl*, 16>& leaves) {
+  State& s = *self.state;
+  const ModeKey mode = ModeKey::now();
+  for (auto at = s.entries.begin(); at != s.entries.end(); ++at) {
+    SmallVector<TensorImpl*, 16> found;
+    if (!fits(**at, a, found) || !(*at)->compiled->serves(mode, {found.data(), found.size()})) continue;
+    if (at != s.entries.begin()) s.entries.splice(s.entries.begin(), s.entries, at);
+    ++s.hits;
+    leaves = std::move(found);
+    return s.entries.front();
+  }
+  std::string changed = "it is the first";
+  bool new_signature = true;
+  for (auto at = s.entries.begin(); at != s.entries.end() && new_signature; ++at) {
+    const Compiled::Difference d = difference(self.function, **at, a);
+    if (at == s.entries.begin()) changed = d.what;
+    new_signature = !d.only_sizes;
+  }
+  if (new_signature && s.signatures >= s.most_signatures) throw_too_many(s, self.function, changed);
+  std::shared_ptr<Entry> e = trace(self, a);
+  ++s.traces;
+  s.signatures += new_signature ? 1 : 0;
+  s.entries.push_front(e);
+  if (s.entries.size() > most_entries) s.entries.pop_back();
+  if (!fits(*e, a, leaves)) throw PythonError();
+  return e;
+}
+
+PyObject* call(PyObject* object, PyObject* const* args, std::size_t nargsf, PyObject* names) noexcept {
+  try {
+    CompiledObject& self = of(object);
+    if (context().tracer != nullptr) {
+      // Inside of another that is being traced it is part of that.
+      return PyObject_Vectorcall(self.function, args, nargsf, names);
+    }
+    const Arguments a{args, PyVectorcall_NARGS(nargsf), names};
+    SmallVector<TensorImpl*, 16> leaves;
+    const std::shared_ptr<Entry> e = look_up(self, a, leaves);
+    ++e->calls;
+    Recorder* const rec = active_recorder(context());
+    std::vector<TensorRef> results;
+    if (rec != nullptr) {
+      rec->begin_op("compiled " + name_of(self.function));
+      try {
+        results = e->compiled->run({leaves.data(), leaves.size()}, rec);
+        rec->end_op("");
+      } catch (...) {
+        rec->end_op();
+        throw;
+      }
+    } else {
+      results = e->compiled->run({leaves.data(), leaves.size()}, nullptr);
+    }
+    std::size_t next = 0;
+    return put_together(e->result, results, next).leak();
+  } catch (...) {
+    return raise_current();
+  }
+}
+
+// ---- the type -------------------------------------------------------------------------------------------------------
+
+int visit_tree(const Tree& t, visitproc visit, void* arg) {
+  Py_VISIT(t.object.get());
+  Py_VISIT(t.keys.get());
+  for (const Tree& item : t.items) {
+    if (const int r = visit_tree(item, visit, arg); r != 0) return r;
+  }
+  return 0;
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  CompiledObject& c = of(self);
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(c.function);
+  Py_VISIT(c.dict);
+  if (c.state == nullptr) return 0;
+  for (const std::shared_ptr<Entry>& e : c.state->entries) {
+    for (const Tree& t : e->arguments) {
+      if (const int r = visit_tree(t, visit, arg); r != 0) return r;
+    }
+    if (const int r = visit_tree(e->result, visit, arg); r != 0) return r;
+  }
+  return 0;
+}
+
+int clear(PyObject* self) {
+  CompiledObject& c = of(self);
+  if (c.state != nullptr) c.state->entries.clear();
+  Py_CLEAR(c.function);
+  Py_CLEAR(c.dict);
+  return 0;
+}
+
+void dealloc(PyObject* self) {
+  CompiledObject& c = of(self);
+  PyTypeObject* const type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  if (c.weakrefs != nullptr) PyObject_ClearWeakRefs(self);
+  clear(self);
+  delete c.state;
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* make(PyObject* function, std::int64_t most_signatures) {
+  PyObject* const o = compiled_type->tp_alloc(compiled_type, 0);
+  if (o == nullptr) return nullptr;
+  CompiledObject& c = of(o);
+  c.call = call;
+  c.function = Py_NewRef(function);
+  c.state = new State;
+  c.state->most_signatures = most_signatures;
+  return o;
+}
+
+PyObject* bind_to(PyObject* self, PyObject* instance, PyObject*) {
+  return instance == nullptr || instance == Py_None ? Py_NewRef(self) : PyMethod_New(self, instance);
+}
+
+PyObject* represent(PyObject* self) {
+  return PyUnicode_FromFormat("<compiled %s>", name_of(of(self).function).c_str());
+}
+
+PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledObject, call), READONLY, nullptr},
+                         {"__dictoffset__", T_PYSSIZET, offsetof(CompiledObject, dict), READONLY, nullptr},
+                         {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledObject, weakrefs), READONLY, nullptr},
+                         {"__wrapped__", T_OBJECT, offsetof(CompiledObject, function), READONLY, nullptr},
+                         {nullptr, 0, 0, 0, nullptr}};
+PyGetSetDef getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+                        {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyType_Slot slots[] = {
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(bind_to)},
+    {Py_tp_repr, reinterpret_cast<void*>(represent)},
+    {Py_tp_members, members},
+    {Py_tp_getset, getset},
+    {Py_tp_doc, const_cast<char*>("A function that hl.compile traced.")},
+    {0, nullptr},
+};
+PyType_Spec spec = {
+    "hyalite.CompiledFunction", sizeof(CompiledObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots};
+
+nb::dict step_record(const lazy::Plan::StepText& s) {
+  nb::dict d;
+  d["fused"] = s.fused;
+  d["name"] = s.name;
+  d["reason"] = s.reason;
+  d["source"] = s.source;
+  d["shape"] = nb::tuple(nb::cast(nb::steal<nb::object>([&] {
+    PyObject* t = PyTuple_New(static_cast<Py_ssize_t>(s.shape.size()));
+    for (std::size_t i = 0; i < s.shape.size(); ++i)
+      PyTuple_SET_ITEM(t, static_cast<Py_ssize_t>(i), PyLong_FromLongLong(s.shape[i]));
+    return t;
+  }())));
+  d["bytes_read"] = s.read;
+  d["bytes_written"] = s.written;
+  d["nodes"] = s.nodes;
+  return d;
+}
+
+nb::list entries_of(nb::handle object) {
+  nb::list all;
+  for (const std::shared_ptr<Entry>& e : of(object.ptr()).state->entries) {
+    nb::dict d;
+    nb::list steps;
+    for (const lazy::Plan::StepText& s : e->compiled->plan().steps()) steps.append(step_record(s));
+    d["steps"] = steps;
+    d["nodes"] = e->compiled->plan().nodes();
+    d["temporary_bytes"] = e->compiled->plan().temporary_bytes();
+    d["calls"] = e->calls;
+    all.append(d);
+  }
+  return all;
+}
+
+nb::dict counts_of(nb::handle object) {
+  const State& s = *of(object.ptr()).state;
+  nb::dict d;
+  d["signatures"] = s.signatures;
+  d["traces"] = s.traces;
+  d["hits"] = s.hits;
+  d["entries"] = s.entries.size();
+  return d;
+}
+
+}  // namespace
+
+void bind_compile(nb::module_& m) {
+  compiled_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  if (compiled_type == nullptr ||
+      PyModule_AddObjectRef(m.ptr(), "CompiledFunction", reinterpret_cast<PyObject*>(compiled_type)) < 0)
+    throw nb::python_error();
+  m.def("_compiled", [](nb::handle function, std::int64_t most_signatures) {
+    PyObject* o = make(function.ptr(), most_signatures);
+    if (o == nullptr) throw nb::python_error();
+    return nb::steal(o);
+  });
+  m.def("_plans", entries_of);
+  m.def("_compile_counts", counts_of);
+}
+
+}  // namespace hyalite::python
