@@ -50,7 +50,9 @@ struct Backend {
   Tensor (*gradient)(const GradientRequest& request);
   /// Whether it has that kernel.
   bool (*has_gradient)(const GradientRequest& request);
-  /// One kernel for a group of elementwise calls (lazy/kernel.h).
+  /// Whether a fused group may hold the op's reduction of such elements to such a result.
+  bool (*folds)(const OpInfo& op, Dtype in, Dtype out);
+  /// One kernel for a group of calls (lazy/kernel.h).
   std::unique_ptr<lazy::FusedKernel> (*fuse)(const lazy::Program& program);
   /// By op; null: this device cannot, which is said before anything runs. Views and composites need no entry.
   std::vector<RunFn> run;

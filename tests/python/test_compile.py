@@ -159,6 +159,83 @@ def test_random_programs_compiled():
     assert ends["compared"] > 700, ends
 
 
+def random_function(seed):
+    """A function of a few tensors of one shape: elementwise ops, casts, views, and reductions over first, last, all
+    axes."""
+
+    def f(*tensors):
+        rng = np.random.default_rng(seed)
+        values, results = list(tensors), []
+        pick = lambda options: options[int(rng.integers(len(options)))]  # noqa: E731
+        for _ in range(int(rng.integers(3, 14))):
+            kind, a = rng.random(), pick(values)
+            number = a.astype(hl.float32) if a.dtype == hl.bool else a
+            if kind < 0.3:
+                v = pick([hl.exp, hl.tanh, hl.negative, hl.abs, hl.sin, hl.square, hl.floor, hl.sigmoid])(number)
+            elif kind < 0.6:
+                b = pick(values)
+                b = b.astype(hl.float32) if b.dtype == hl.bool else b
+                try:
+                    v = pick([hl.add, hl.subtract, hl.multiply, hl.maximum, hl.divide])(number, b)
+                except hl.ShapeMismatch:
+                    continue
+            elif kind < 0.62:
+                v = a.astype(pick([hl.float16, hl.float64, hl.float32, hl.int32]))
+            elif kind < 0.66 and a.ndim == 2:
+                v = pick([a.T, a[::-1]])
+            elif a.ndim == 0:
+                continue
+            else:
+                first, last = int(rng.integers(a.ndim)), int(rng.integers(a.ndim))
+                some = [tuple(range(last, a.ndim)), tuple(range(first + 1))]
+                axis = pick([None, *some, *some, last])
+                reduce = pick([hl.sum, hl.mean, hl.max, hl.min, hl.prod, hl.any, hl.all])
+                v = reduce(a, axis=axis, keepdims=bool(rng.random() < 0.6))
+            values.append(v)
+            if rng.random() < 0.3:
+                results.append(v)
+        return [*results, values[-1]]
+
+    return f
+
+
+SIZES = {
+    "small": ([1, 2, 3, 5, 7, 16, 33, 64, 100], 20_000),
+    "long": ([1, 2, 3, 1000, 1024, 1025, 3000, 40_000], 200_000),
+    "wide": ([1, 65, 300, 2047, 2049, 5000], 400_000),
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_random_reductions(sizes, threads):
+    options, most = SIZES[sizes]
+    rng = np.random.default_rng(threads)
+    before = hl.about()["threads"]
+    hl.set_num_threads(threads)
+    passes = collections.Counter()
+    try:
+        for seed in range(250 if sizes == "small" else 120):
+            shape = [int(rng.choice(options)) for _ in range(int(rng.integers(1, 4 if sizes != "wide" else 3)))]
+            while np.prod(shape) > most:
+                shape[int(np.argmax(shape))] //= 2
+            dtype = [np.float32, np.float32, np.float64, np.float16, np.int32][int(rng.integers(5))]
+            x, y, z = ((rng.normal(size=s) * 3).astype(dtype) for s in (shape, shape, shape[-1:]))
+            x, y, z = (hl.asarray(a).copy() for a in (x, y, z))
+            f = random_function(1000 * threads + seed)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                compiled, expected = hl.compile(f), f(x, y, z)
+                for _ in range(2):
+                    assert same(compiled(x, y, z), expected), (seed, shape, dtype, compiled.explain())
+            for step in compiled.plan().steps:
+                head = step["source"].split("\n")[0].split()
+                passes[head[4] if head[:1] == ["for"] else "flat" if step["fused"] else "call"] += 1
+    finally:
+        hl.set_num_threads(before)
+    assert min(passes[k] for k in ("flat", "rows", "columns", "call")) >= (10 if sizes == "small" else 2), passes
+
+
 # ---- effects --------------------------------------------------------------------------------------------------------
 
 
@@ -472,6 +549,28 @@ def test_the_chain_is_one_kernel_without_a_temporary():
         plan.assert_kernels(2)
     source = compiled.source()
     assert "t2 = tanh(t1)" in source and "test_compile.py" in source and source.count("\nstore") == 1
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "layer norm", "cross entropy", "standardised rows"])
+def test_one_kernel_a_row_at_a_time(name):
+    ones = hl.take(hl.eye(50), hl.arange(40) % 50, axis=0)
+    f = {
+        "softmax": hl.softmax, "log_softmax": hl.log_softmax, "layer norm": FUNCTIONS["layer norm"]()[0],
+        "cross entropy": lambda x: hl.sum(-hl.sum(hl.log_softmax(x) * ones, axis=1), keepdims=True),
+        "standardised rows": lambda x: (x - hl.mean(x, axis=1, keepdims=True)) / (
+            hl.max(x, axis=1, keepdims=True) - hl.min(x, axis=1, keepdims=True)),
+    }[name]  # fmt: skip
+    compiled = check(f, X)
+    compiled.plan().assert_kernels(2 if name == "cross entropy" else 1)
+    assert "for each of 40 rows of 50" in compiled.source()
+    assert all("call" not in str(step) for step in compiled.plan().steps if step["shape"] == (40, 50))
+
+
+def test_every_step_says_why_it_begins():
+    compiled = check(lambda x, w: hl.sum(hl.exp(x @ w)[:, ::2] * 2, axis=0), X, W)
+    assert [s["reason"] for s in compiled.plan().steps] == [
+        "it is no op that fuses", "its operand comes from no op that fuses", "it has another shape",
+    ]  # fmt: skip
 
 
 def test_what_is_broadcast_is_computed_once():

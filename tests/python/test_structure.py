@@ -69,7 +69,7 @@ EXCEPTIONS = [
     # A backend computes only what the guard has passed: Validated is the argument's type.
     ("compute/backend.h", "validate/guard.h", "Validated is the only key to a backend"),
     ("compute/backend.cpp", "compute/*/backend.h", "the array of backends names each"),
-    ("compute/cpu/fused.h", "compute/lazy/kernel.h", "a backend makes a kernel of a fused group"),
+    ("compute/cpu/*", "compute/lazy/*.h", "a backend makes a kernel of a fused group"),
     ("gradient_reads.cpp", "compute/meta/backend.h", "what gradients read is found where there is no memory"),
     # A gradient is ops again, and a fused one a kernel.
     ("record/*", "apply.h", "gradients are recorded ops"),

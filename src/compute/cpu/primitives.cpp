@@ -218,15 +218,15 @@ void scatter_add_to(const Call& c, TensorImpl& out) {
 }
 
 constexpr Entry entries[] = {
-    {"sum", run_reduction<ReduceOp::sum>},
-    {"prod", run_reduction<ReduceOp::prod>},
-    {"mean", run_reduction<ReduceOp::mean>},
-    {"max", run_reduction<ReduceOp::max>},
-    {"min", run_reduction<ReduceOp::min>},
-    {"any", run_reduction<ReduceOp::any>},
-    {"all", run_reduction<ReduceOp::all>},
-    {"argmax", run_reduction<ReduceOp::argmax>},
-    {"argmin", run_reduction<ReduceOp::argmin>},
+    {"sum", run_reduction<ReduceOp::sum>, ReduceOp::sum},
+    {"prod", run_reduction<ReduceOp::prod>, ReduceOp::prod},
+    {"mean", run_reduction<ReduceOp::mean>, ReduceOp::mean},
+    {"max", run_reduction<ReduceOp::max>, ReduceOp::max},
+    {"min", run_reduction<ReduceOp::min>, ReduceOp::min},
+    {"any", run_reduction<ReduceOp::any>, ReduceOp::any},
+    {"all", run_reduction<ReduceOp::all>, ReduceOp::all},
+    {"argmax", run_reduction<ReduceOp::argmax>, ReduceOp::argmax},
+    {"argmin", run_reduction<ReduceOp::argmin>, ReduceOp::argmin},
     {"astype", run_conversion},
     {"contiguous", run_conversion},
     {"matmul", run_matmul},
@@ -247,5 +247,18 @@ constexpr Entry entries[] = {
 }  // namespace
 
 std::span<const Entry> primitives() { return entries; }
+
+std::optional<ReduceOp> reduction_of(const OpInfo& op) {
+  const Entry* at = std::ranges::find(entries, op.name(), &Entry::op);
+  return at == std::end(entries) ? std::nullopt : at->reduces;
+}
+
+bool folds(const OpInfo& op, Dtype in, Dtype out) {
+  const std::optional<ReduceOp> reduces = reduction_of(op);
+  if (!reduces || *reduces == ReduceOp::argmax || *reduces == ReduceOp::argmin) return false;
+  // Complex numbers are reduced by component, and means of integers exactly: by ways of their own.
+  if (is_complex(in) || (*reduces == ReduceOp::mean && kind(in) <= Kind::integer)) return false;
+  return reduce_supports(*reduces, in, out);
+}
 
 }  // namespace hyalite::cpu

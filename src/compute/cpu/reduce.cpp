@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "compute/cpu/reduce_convert.h"
+#include "compute/cpu/reduce_choice.h"
 #include "compute/cpu/reduce_walk.h"
 #include "compute/cpu/threads.h"
 
@@ -34,29 +34,15 @@ constexpr int64_t search_block = 64;           // rows searched for argmax in a 
 
 int64_t blocks_of(int64_t n) { return (n + B - 1) / B; }
 
-bool is_arg(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::argmin; }
-bool is_extreme(ReduceOp op) { return op == ReduceOp::max || op == ReduceOp::min || is_arg(op); }
-bool is_idempotent(ReduceOp op) {
-  return op == ReduceOp::max || op == ReduceOp::min || op == ReduceOp::any || op == ReduceOp::all;
-}
-
 // ---- what to run ----------------------------------------------------------------------------------------------------
 
 /// Everything the loops need: the kernel, what precedes and follows it, and the collapsed layout.
-struct Plan {
-  ReduceOp op;
-  const ReduceKernel* kernel;
-  uint64_t bits = 0;
+struct Plan : ReduceChoice {
   const char* in;
-  int element;                  // bytes of an element in memory
-  ConvertFn convert = nullptr;  // elements to kernel->in_size, after gathering; null when it is the identity
-  FinishFn finish;
   char* out;
-  int out_size;
   std::vector<Dim> kept, reduced;  // collapsed; the last varies fastest
   int64_t n = 1, m = 1;            // elements of a sequence, outputs
   int64_t block = B;               // elements of a block; argmax may take fewer
-  bool arg = false;
 };
 
 /// Where the order is free the reduced axes are walked as they lie in memory.
@@ -73,82 +59,6 @@ void sort_by_memory(Plan& p) {
   for (const Dim& d : p.reduced) p.n *= d.size;
 }
 
-int log2_size(int bytes) { return std::countr_zero(static_cast<unsigned>(bytes)); }
-
-uint64_t magnitude_mask(Dtype t) {
-  switch (t) {
-    case Dtype::float16:
-    case Dtype::bfloat16:
-      return 0x7fff;
-    case Dtype::float32:
-      return 0x7fffffff;
-    case Dtype::complex64:
-      return 0x7fffffff7fffffff;
-    case Dtype::float64:
-    case Dtype::complex128:
-      return 0x7fffffffffffffff;
-    default:
-      return ~uint64_t{0};
-  }
-}
-
-uint64_t flip_mask(Dtype t) {
-  if (!is_floating(t)) return ~uint64_t{0};
-  return t == Dtype::float64 ? uint64_t{1} << 63 : uint64_t{1} << 31;  // the 16-bit types are flipped in float32
-}
-
-/// The type whose kernel sums or multiplies elements of type `t` for a result of type `result`.
-Dtype accumulated_as(ReduceOp op, Dtype t, Dtype result) {
-  const bool half = t == Dtype::float16 || t == Dtype::bfloat16;
-  if (is_complex(t)) return op == ReduceOp::prod ? Dtype::complex128 : t;
-  if (half) return result == t ? t : Dtype::float64;
-  if (is_floating(t)) return op == ReduceOp::prod ? Dtype::float64 : t;
-  return op == ReduceOp::mean ? Dtype::float64 : op == ReduceOp::prod ? Dtype::int64 : t;
-}
-
-void choose_fold(Plan& p, const ReduceArgs& a, const ReduceKernels& k) {
-  const Dtype as = accumulated_as(a.op, a.dtype, a.result);
-  if (a.op != ReduceOp::prod) {
-    p.kernel = &k.sum[static_cast<int>(as)];
-    if (as != a.dtype) p.convert = convert_fn(a.dtype, as);
-    p.finish = finish_fold(
-        is_floating(as) || is_complex(as) ? (itemsize(as) == 2 ? Dtype::float32 : Dtype::float64) : Dtype::int64,
-        real_part(a.result));
-    return;
-  }
-  const Dtype in = itemsize(as) == 2 ? Dtype::float32 : as;
-  p.kernel = in == Dtype::int64     ? &k.prod_int64
-             : in == Dtype::float32 ? &k.prod_float32
-             : in == Dtype::float64 ? &k.prod_float64
-                                    : &k.prod_complex128;
-  if (in != a.dtype && a.dtype != Dtype::uint64) p.convert = convert_fn(a.dtype, in);
-  p.finish = finish_fold(in, a.result);
-}
-
-void choose_kernel(Plan& p, const ReduceArgs& a, const ReduceKernels& k) {
-  const int size = log2_size(p.element);
-  if (is_extreme(a.op)) {
-    p.kernel = &k.max[static_cast<int>(a.dtype)];
-    if (a.op == ReduceOp::min || a.op == ReduceOp::argmin) p.bits = flip_mask(a.dtype);
-    if (!p.arg) p.finish = finish_extreme(a.dtype);
-  } else if (a.op == ReduceOp::any) {
-    p.kernel = &k.any[size];
-    p.bits = magnitude_mask(a.dtype);
-    p.finish = finish_flag(p.element, false);
-  } else if (a.op == ReduceOp::all && a.dtype == Dtype::complex128) {
-    p.kernel = &k.all[0];
-    p.bits = 0xff;
-    p.convert = convert_fn(Dtype::complex128, Dtype::boolean);
-    p.finish = finish_flag(1, true);
-  } else if (a.op == ReduceOp::all) {
-    p.kernel = &k.all[size];
-    p.bits = magnitude_mask(a.dtype);
-    p.finish = finish_flag(p.element, true);
-  } else {
-    choose_fold(p, a, k);
-  }
-}
-
 /// Whether one of the reduced, or of the kept, axes has size 0.
 bool has_empty_axis(const ReduceArgs& a, bool reduced) {
   for (int i = 0; i < a.ndim; ++i) {
@@ -157,14 +67,10 @@ bool has_empty_axis(const ReduceArgs& a, bool reduced) {
   return false;
 }
 
-/// What does not depend on the layout. No axis is of size 0.
 void begin_plan(Plan& p, const ReduceArgs& a) {
-  p.op = a.op;
-  p.arg = is_arg(a.op);
   p.in = static_cast<const char*>(a.in);
   p.out = static_cast<char*>(a.out);
-  p.element = static_cast<int>(itemsize(a.dtype));
-  p.out_size = static_cast<int>(itemsize(a.result));
+  begin_choice(p, a.op, a.dtype, a.result);
 }
 
 Plan make_plan(const ReduceArgs& a, const ReduceKernels& k) {
@@ -192,7 +98,7 @@ Plan make_plan(const ReduceArgs& a, const ReduceKernels& k) {
     d->out = out_stride;
     out_stride *= d->size;
   }
-  choose_kernel(p, a, k);
+  choose_kernel(p, a.dtype, a.result, k);
   const bool integer_fold = (a.op == ReduceOp::sum || a.op == ReduceOp::prod) && kind(a.dtype) <= Kind::integer;
   if (p.n > 0 && p.m > 0) {
     if (is_idempotent(a.op) || integer_fold) sort_by_memory(p);
@@ -639,7 +545,7 @@ bool reduce_few(const ReduceArgs& a, const ReduceKernels& kernels) {
   begin_plan(p, a);
   p.n = n;
   p.m = m;
-  choose_kernel(p, a, kernels);
+  choose_kernel(p, a.dtype, a.result, kernels);
   const ReduceKernel& k = *p.kernel;
   alignas(64) char values[(few + reduce_padding) * 16], wide[4096];
   if (!last && p.arg) return false;

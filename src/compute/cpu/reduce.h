@@ -25,6 +25,7 @@ struct ReduceArgs {
 
 inline constexpr std::int64_t reduce_block = 1024;  ///< elements of a block
 inline constexpr int reduce_lanes = 16;             ///< accumulators of a block
+inline constexpr std::int64_t panel_step = 64;      ///< rows of a panel that are added at a time
 
 /// The loops for one operation and one input type. `bits` is what the operation does to each element first: max and min
 /// flip it (min is the flipped max), any and all mask it. Accumulators are `acc_size` bytes; every buffer of them has
@@ -42,6 +43,11 @@ struct ReduceKernel {
   /// One block (at most) of rows at `row_offsets` (bytes), `width` contiguous elements each, to `width` values.
   void (*panel)(const void* in, const std::int64_t* row_offsets, std::int64_t rows, std::int64_t width, void* scratch,
                 void* out, std::uint64_t bits);
+  /// The same in parts: rows [first, first + rows) of a block, where all but the last part are `panel_step` rows, and
+  /// then the values of `rows` rows. `scratch` is as for `panel`.
+  void (*panel_add)(const void* in, const std::int64_t* row_offsets, std::int64_t first, std::int64_t rows,
+                    std::int64_t width, void* scratch, std::uint64_t bits);
+  void (*panel_end)(std::int64_t rows, std::int64_t width, void* scratch, void* out);
   /// The same for rows that follow each other without a gap; meant for few outputs, even one.
   void (*dense)(const void* in, std::int64_t rows, std::int64_t width, void* scratch, void* out, std::uint64_t bits);
   /// a[i] = a[i] op b[i].

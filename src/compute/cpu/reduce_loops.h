@@ -436,22 +436,26 @@ template <class Op>
 constexpr int panel_lanes = Op::order_free ? 1 : reduce_lanes;
 
 template <class Op>
-void panel(const void* in, const int64_t* offsets, int64_t rows, int64_t width, void* scratch, void* out,
-           uint64_t bits) {
+void panel_add(const void* in, const int64_t* offsets, int64_t first, int64_t rows, int64_t width, void* scratch,
+               uint64_t bits) {
   using Acc = typename Op::Acc;
   using In = typename Op::In;
   constexpr int L = panel_lanes<Op>, N = Op::N, R = rows_at_once;
+  static_assert(panel_step % (R * L) == 0);
   const Op op(bits);
   const int64_t chunks = (width + N - 1) / N, padded = chunks * N;
   // The last vector ends at the last output and overlaps its neighbour; both compute the same bits.
   const auto column = [&](int64_t c) { return c * N + N <= width ? c * N : width - N; };
   const auto row = [&](int64_t j) { return reinterpret_cast<const In*>(static_cast<const char*>(in) + offsets[j]); };
   auto* acc = static_cast<Acc*>(scratch);
-  const int used = rows < L ? static_cast<int>(rows) : L;
-  for (int l = 0; l < used; ++l) {
-    for (int64_t c = 0; c < chunks; ++c) Op::store_acc(op.load(row(l) + column(c)), acc + l * padded + c * N);
+  int64_t j = 0;
+  if (first == 0) {
+    const int used = rows < L ? static_cast<int>(rows) : L;
+    for (int l = 0; l < used; ++l) {
+      for (int64_t c = 0; c < chunks; ++c) Op::store_acc(op.load(row(l) + column(c)), acc + l * padded + c * N);
+    }
+    j = L;
   }
-  int64_t j = L;
   for (; j + R * L <= rows; j += R * L) {
     for (int l = 0; l < L; ++l) {
       add_rows<Op, R>(
@@ -462,10 +466,27 @@ void panel(const void* in, const int64_t* offsets, int64_t rows, int64_t width, 
     add_rows<Op, 1>(
         op, [&](int) HWY_ATTR { return row(j); }, column, chunks, acc + (j % L) * padded);
   }
+}
+
+template <class Op>
+void panel_end(int64_t rows, int64_t width, void* scratch, void* out) {
+  using Acc = typename Op::Acc;
+  constexpr int L = panel_lanes<Op>, N = Op::N;
+  const int64_t chunks = (width + N - 1) / N, padded = chunks * N;
+  const auto column = [&](int64_t c) { return c * N + N <= width ? c * N : width - N; };
+  auto* acc = static_cast<Acc*>(scratch);
+  const int used = rows < L ? static_cast<int>(rows) : L;
   for (int h = L / 2; h > 0; h /= 2) {
     for (int i = 0; i < h && i + h < used; ++i) join<Op>(acc + i * padded, acc + (i + h) * padded, padded);
   }
   for (int64_t c = 0; c < chunks; ++c) Op::store_acc(Op::load_acc(acc + c * N), static_cast<Acc*>(out) + column(c));
+}
+
+template <class Op>
+void panel(const void* in, const int64_t* offsets, int64_t rows, int64_t width, void* scratch, void* out,
+           uint64_t bits) {
+  panel_add<Op>(in, offsets, 0, rows, width, scratch, bits);
+  panel_end<Op>(rows, width, scratch, out);
 }
 
 /// A multiple of 16 and of every N, so that a whole number of vectors spans the lanes of any width.
@@ -562,6 +583,8 @@ ReduceKernel make_kernel() {
   k.min_width = Op::N;
   k.contiguous = contiguous<Op>;
   k.panel = panel<Op>;
+  k.panel_add = panel_add<Op>;
+  k.panel_end = panel_end<Op>;
   k.dense = dense<Op>;
   k.join = join<Op>;
   k.tree = tree<Op>;

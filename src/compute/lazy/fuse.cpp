@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <queue>
 #include <stdexcept>
 #include <unordered_set>
 
-#include "compute/lazy/program.h"
+#include "compute/lazy/groups.h"
 
 namespace hyalite::lazy {
 namespace {
@@ -56,33 +55,9 @@ Value Schedule::base_of(const Node& n) const {
   return at != bases_.end() ? at->second : n.base.node ? resolve(n.base) : Value{};
 }
 
-/// The schedule while it is made. Nodes are places in `nodes`; every edge leads from a lower to a higher place.
-struct Schedule::Draft {
+/// The schedule while it is made.
+struct Schedule::Draft : Ordered {
   Schedule& s;
-  std::vector<Node*> nodes;
-  std::unordered_map<const Node*, int> place;
-  std::vector<std::vector<int>> before;  // the nodes that have to run first
-  /// Who reads an output of a node, through which form.
-  struct Reader {
-    int node;
-    int output;
-    const TensorImpl* form;
-  };
-  std::vector<std::vector<Reader>> readers;
-  /// A node that writes where others have read.
-  struct Overwrite {
-    int reader, writer;
-    bool aligned;  // element for element: then one pass may do both
-  };
-  std::vector<Overwrite> overwrites;
-
-  struct Part {
-    std::vector<int> nodes;  // ascending
-    bool elementwise = false;
-    const char* reason = nullptr;
-  };
-  std::vector<Part> parts;
-  std::vector<int> part_of;
 
   explicit Draft(Schedule& schedule) : s(schedule) {}
 
@@ -262,213 +237,9 @@ struct Schedule::Draft {
       s.in_place_.push_back(in_place);
     }
   }
-
-  // ---- groups ----
-
-  Part& part(int p) { return parts[static_cast<std::size_t>(p)]; }
-  Node& node(int i) const { return *nodes[static_cast<std::size_t>(i)]; }
-
-  /// By part: the parts that it needs, itself or through others, a bit each.
-  std::vector<std::vector<std::uint64_t>> needed;
-  std::size_t words = 0;
-
-  bool needs(int p, int q) const {
-    const auto at = static_cast<std::size_t>(q);
-    return (needed[static_cast<std::size_t>(p)][at / 64] >> (at % 64) & 1) != 0;
-  }
-  /// Part p needs part q from now on, and all that q needs; so does whoever needs p.
-  void add_need(int p, int q) {
-    if (p == q || needs(p, q)) return;
-    const auto add = [&](std::vector<std::uint64_t>& to) {
-      const std::vector<std::uint64_t>& from = needed[static_cast<std::size_t>(q)];
-      for (std::size_t w = 0; w < words; ++w) to[w] |= from[w];
-      to[static_cast<std::size_t>(q) / 64] |= std::uint64_t{1} << (q % 64);
-    };
-    add(needed[static_cast<std::size_t>(p)]);
-    for (std::size_t r = 0; r < parts.size(); ++r) {
-      if (needs(static_cast<int>(r), p)) add(needed[r]);
-    }
-  }
-
-  /// Whether the node reads what the part makes element for element, wherever it does.
-  const char* why_not_read_here(int i, int p) {
-    const Node& n = node(i);
-    for (const Input& in : n.in) {
-      const Value v = s.resolve(in.use.from);
-      if (!v.node) continue;
-      const int from = place.at(v.node.get());
-      if (part_of[static_cast<std::size_t>(from)] != p) continue;
-      const TensorImpl& made = *v.node->out[static_cast<std::size_t>(v.output)];
-      if (same_form(*in.use.form, made)) continue;
-      return same_dims(in.use.form->shape(), n.out[0]->shape()) ? "it reads its operand through a view"
-                                                                : "its operand is broadcast: computed once";
-    }
-    if (const Value base = s.base_of(n); base.node) {
-      if (part_of[static_cast<std::size_t>(place.at(base.node.get()))] == p) return "it writes a part of its operand";
-    }
-    for (const Overwrite& o : overwrites) {
-      const bool here = (o.writer == i && part_of[static_cast<std::size_t>(o.reader)] == p) ||
-                        (o.reader == i && part_of[static_cast<std::size_t>(o.writer)] == p);
-      if (here && !(o.aligned && o.reader <= o.writer)) return "it writes what others read elsewhere";
-    }
-    return nullptr;
-  }
-
-  /// Operands of the nodes together, those that stay inside left out; an estimate from above.
-  int operands_of(const std::vector<int>& members) {
-    std::vector<std::pair<Value, const TensorImpl*>> seen;
-    int count = 0;
-    const std::unordered_set<int> inside(members.begin(), members.end());
-    for (const int i : members) {
-      for (const Input& in : node(i).in) {
-        const Value v = s.resolve(in.use.from);
-        if (!v.node || inside.contains(place.at(v.node.get()))) continue;
-        const bool known = std::ranges::any_of(
-            seen, [&](const auto& o) { return o.first == v && same_form(*o.second, *in.use.form); });
-        if (known) continue;
-        seen.emplace_back(v, in.use.form.get());
-        ++count;
-      }
-      bool stored = node(i).base.node || is_root(&node(i));
-      for (const Reader& r : readers[static_cast<std::size_t>(i)]) stored |= !inside.contains(r.node);
-      if (stored) count += static_cast<int>(node(i).out.size());
-    }
-    return count;
-  }
-  bool is_root(const Node* n) const {
-    return std::ranges::any_of(s.roots_.results, [&](const auto& r) { return r.value.node.get() == n; }) ||
-           std::ranges::any_of(s.roots_.effects, [&](const auto& e) { return e.last.node.get() == n; });
-  }
-
-  /// Why node i cannot go on in part p; null if it can.
-  const char* why_not(int i, int p) {
-    if (!part(p).elementwise) return "its operand comes from no elementwise op";
-    if (!same_dims(node(part(p).nodes[0]).out[0]->shape(), node(i).out[0]->shape())) return "it has another shape";
-    if (const char* why = why_not_read_here(i, p)) return why;
-    if (static_cast<int>(part(p).nodes.size()) >= most_nodes_of_group) return "the group is full";
-    std::vector<int> members = part(p).nodes;
-    members.push_back(i);
-    if (operands_of(members) > most_operands_of_group) return "the group has as many operands as it can";
-    for (const int b : before[static_cast<std::size_t>(i)]) {
-      const int q = part_of[static_cast<std::size_t>(b)];
-      if (q != p && needs(q, p)) return "something between them has to run first";
-    }
-    return nullptr;
-  }
-
-  /// Joins part q, from which part p reads, to it, where that is possible.
-  void merge(int p, int q) {
-    if (p == q || !part(q).elementwise) return;
-    if (!same_dims(node(part(p).nodes[0]).out[0]->shape(), node(part(q).nodes[0]).out[0]->shape())) return;
-    if (static_cast<int>(part(p).nodes.size() + part(q).nodes.size()) > most_nodes_of_group) return;
-    for (const int i : part(p).nodes) {
-      if (why_not_read_here(i, q) != nullptr) return;
-    }
-    for (const int i : part(q).nodes) {
-      if (why_not_read_here(i, p) != nullptr) return;
-    }
-    std::vector<int> members = part(p).nodes;
-    members.insert(members.end(), part(q).nodes.begin(), part(q).nodes.end());
-    std::ranges::sort(members);
-    if (operands_of(members) > most_operands_of_group || needs(q, p)) return;
-    // Through a third part, p would need itself.
-    for (const int i : part(p).nodes) {
-      for (const int b : before[static_cast<std::size_t>(i)]) {
-        const int x = part_of[static_cast<std::size_t>(b)];
-        if (x != p && x != q && needs(x, q)) return;
-      }
-    }
-    for (const int i : part(q).nodes) part_of[static_cast<std::size_t>(i)] = p;
-    part(p).nodes = std::move(members);
-    part(q).nodes.clear();
-    std::vector<std::uint64_t>& mine = needed[static_cast<std::size_t>(p)];
-    mine[static_cast<std::size_t>(q) / 64] &= ~(std::uint64_t{1} << (q % 64));
-    for (std::size_t r = 0; r < parts.size(); ++r) {
-      if (!needs(static_cast<int>(r), q) && !needs(static_cast<int>(r), p)) continue;
-      for (std::size_t w = 0; w < words; ++w) needed[r][w] |= mine[w];
-      needed[r][static_cast<std::size_t>(p) / 64] |= std::uint64_t{1} << (p % 64);
-    }
-  }
-
-  void group() {
-    part_of.assign(nodes.size(), -1);
-    words = (nodes.size() + 63) / 64;
-    const auto begin = [&](int i, bool elementwise, const char* reason) {
-      part_of[static_cast<std::size_t>(i)] = static_cast<int>(parts.size());
-      parts.push_back({{i}, elementwise, reason});
-      needed.emplace_back(words);
-    };
-    for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
-      const Node& n = node(i);
-      if (n.kind == NodeKind::input || n.kind == NodeKind::empty) {
-        begin(i, false, nullptr);
-        continue;
-      }
-      const char* reason = n.is_elementwise() ? nullptr : "it is no elementwise op";
-      std::vector<int> sources;
-      if (n.is_elementwise()) {
-        for (const int b : before[static_cast<std::size_t>(i)]) {
-          if (node(b).kind == NodeKind::input || node(b).kind == NodeKind::empty) continue;
-          sources.push_back(part_of[static_cast<std::size_t>(b)]);
-        }
-        std::ranges::sort(sources, std::greater());
-        sources.erase(std::ranges::unique(sources).begin(), sources.end());
-      }
-      int home = -1;
-      for (const int p : sources) {
-        const char* why = why_not(i, p);
-        if (why == nullptr) {
-          home = p;
-          break;
-        }
-        if (reason == nullptr) reason = why;
-      }
-      if (home < 0) {
-        home = static_cast<int>(parts.size());
-        begin(i, n.is_elementwise(), reason != nullptr ? reason : "its operands were there before");
-      } else {
-        part_of[static_cast<std::size_t>(i)] = home;
-        part(home).nodes.push_back(i);
-      }
-      for (const int b : before[static_cast<std::size_t>(i)]) add_need(home, part_of[static_cast<std::size_t>(b)]);
-      for (const int p : sources) merge(home, p);
-    }
-  }
-
-  /// Parts in an order in which each comes after what it needs, else as the program has them.
-  void order() {
-    std::vector<std::unordered_set<int>> direct(parts.size());
-    std::vector<std::vector<int>> after(parts.size());
-    for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
-      const int p = part_of[static_cast<std::size_t>(i)];
-      for (const int b : before[static_cast<std::size_t>(i)]) {
-        const int q = part_of[static_cast<std::size_t>(b)];
-        if (q != p && direct[static_cast<std::size_t>(p)].insert(q).second)
-          after[static_cast<std::size_t>(q)].push_back(p);
-      }
-    }
-    std::priority_queue<std::pair<int, int>, std::vector<std::pair<int, int>>, std::greater<>> ready;
-    std::vector<std::size_t> waits(parts.size());
-    for (std::size_t p = 0; p < parts.size(); ++p) {
-      waits[p] = direct[p].size();
-      if (!parts[p].nodes.empty() && waits[p] == 0) ready.emplace(parts[p].nodes.back(), static_cast<int>(p));
-    }
-    while (!ready.empty()) {
-      const int p = ready.top().second;
-      ready.pop();
-      Group g;
-      g.elementwise = part(p).elementwise;
-      g.reason = part(p).reason;
-      for (const int i : part(p).nodes) g.nodes.push_back(nodes[static_cast<std::size_t>(i)]);
-      if (g.nodes[0]->kind != NodeKind::input && g.nodes[0]->kind != NodeKind::empty) s.groups_.push_back(std::move(g));
-      for (const int q : after[static_cast<std::size_t>(p)]) {
-        if (--waits[static_cast<std::size_t>(q)] == 0) ready.emplace(part(q).nodes.back(), q);
-      }
-    }
-  }
 };
 
-Schedule::Schedule(const Roots& roots) : roots_(roots) {
+Schedule::Schedule(const Roots& roots, const Backend& backend) : roots_(roots) {
   std::vector<Value> all;
   for (const Roots::Result& r : roots.results) all.push_back(r.value);
   for (const Roots::Effect& e : roots.effects) all.push_back(e.last);
@@ -487,8 +258,7 @@ Schedule::Schedule(const Roots& roots) : roots_(roots) {
     if (const Value base = base_of(*d.nodes[i]); base.node) d.overwrite(base, static_cast<int>(i));
   }
   d.place_effects();
-  d.group();
-  d.order();
+  groups_ = make_groups(d, *this, backend);
 #ifndef NDEBUG
   check();
 #endif
@@ -517,7 +287,10 @@ void Schedule::check() const {
         const Value v = resolve(in.use.from);
         need(v);
         if (!v.node || !rank.contains(v.node.get()) || rank.at(v.node.get()) != rank.at(n)) continue;
-        if (!same_form(*in.use.form, *v.node->out[static_cast<std::size_t>(v.output)]))
+        const TensorImpl& made = *v.node->out[static_cast<std::size_t>(v.output)];
+        const bool kept = g.pass.is_kept(made) && g.pass.is_kept(*in.use.form);
+        const bool repeats = g.pass.is_kept(made) && g.pass.repeats_kept(*in.use.form);
+        if (!same_form(*in.use.form, made) && !kept && !repeats)
           fail(*n, "reads in another order what its own group makes");
       }
       need(base_of(*n));
@@ -534,10 +307,10 @@ void Schedule::check() const {
       }
       done.insert(n);
     }
-    if (g.elementwise) {
+    if (g.fused) {
       for (const Node* n : g.nodes) {
-        if (!n->is_elementwise()) fail(*n, "is no elementwise op");
-        if (!same_dims(n->out[0]->shape(), g.nodes[0]->out[0]->shape())) fail(*n, "has another shape than its group");
+        const TensorImpl& out = *n->out[0];
+        if (!g.pass.is_full(out.shape()) && !g.pass.is_kept(out)) fail(*n, "has another shape than its group");
       }
     } else if (g.nodes.size() != 1) {
       fail(*g.nodes[0], "is not alone");

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "compute/lazy/graph.h"
+#include "compute/lazy/pass.h"
 
 namespace hyalite::lazy {
 
@@ -26,16 +26,17 @@ struct Roots {
 
 /// Nodes that run as one kernel, or one call of the backend.
 struct Group {
-  bool elementwise = false;
+  bool fused = false;
   std::vector<Node*> nodes;      ///< in the order in which they run
+  Pass pass;                     ///< of a fused group
   const char* reason = nullptr;  ///< why it does not go on with what its operands come from
 };
 
 /// The groups in their order, and what of the graph they stand for.
 class Schedule {
  public:
-  /// Orders and groups all that the roots need.
-  explicit Schedule(const Roots& roots);
+  /// Orders and groups all that the roots need, for a backend.
+  Schedule(const Roots& roots, const Backend& backend);
 
   const std::vector<Group>& groups() const { return groups_; }
   /// The value that stands for `v`: equal calls are made once.

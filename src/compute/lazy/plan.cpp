@@ -40,7 +40,7 @@ struct Plan::Running {
   }
 };
 
-Plan::Plan(const Roots& roots, int inputs, Backend& backend) : schedule_(roots), backend_(backend) {
+Plan::Plan(const Roots& roots, int inputs, Backend& backend) : schedule_(roots, backend), backend_(backend) {
   for (int i = 0; i < inputs; ++i) buffers_.push_back({0, i, false});
   const Roots& r = schedule_.roots();
   for (std::size_t e = 0; e < r.effects.size(); ++e) {
@@ -88,7 +88,7 @@ Plan::Plan(const Roots& roots, int inputs, Backend& backend) : schedule_(roots),
         s.fresh.push_back(b);
       }
     }
-    if (s.group->elementwise) s.kernel = backend_.fuse(s.program);
+    if (s.group->fused) s.kernel = backend_.fuse(s.program);
   }
 }
 
@@ -125,7 +125,7 @@ void Plan::add_step(const Group& g) {
   s.group = &g;
   nodes_ += static_cast<int>(g.nodes.size());
   const auto resolve = [&](const Value& v) { return v.node ? schedule_.resolve(v) : v; };
-  if (!g.elementwise) {
+  if (!g.fused) {
     const Node& n = *g.nodes[0];
     if (backend_.run[static_cast<std::size_t>(n.op->index)] == nullptr) {
       throw Unsupported(std::string(n.op->name()) + "(): " + std::string(backend_.name) + " has no such op",
@@ -160,7 +160,7 @@ void Plan::add_step(const Group& g) {
     return false;
   };
   std::vector<Value> in, out;
-  s.program = make_program(g.nodes, resolve, stores, in, out);
+  s.program = make_program(g.pass, g.nodes, resolve, stores, in, out);
   if (out.empty() || in.size() + out.size() > static_cast<std::size_t>(most_operands_of_group)) {
     throw std::logic_error("plan: a group of " + std::to_string(in.size()) + " inputs and " +
                            std::to_string(out.size()) + " outputs: " + text(s.program));
@@ -177,7 +177,7 @@ void Plan::add_step(const Group& g) {
 }
 
 void Plan::reuse(Step& s) {
-  if (!s.group->elementwise) return;
+  if (!s.group->fused) return;
   for (std::size_t k = 0; k < s.out.size(); ++k) {
     const int fresh = s.out[k];
     const Buffer& wanted = buffers_[static_cast<std::size_t>(fresh)];

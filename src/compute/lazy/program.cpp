@@ -10,18 +10,21 @@
 
 namespace hyalite::lazy {
 
-Program make_program(const std::vector<Node*>& nodes, const std::function<Value(const Value&)>& resolve,
+Program make_program(const Pass& pass, const std::vector<Node*>& nodes,
+                     const std::function<Value(const Value&)>& resolve,
                      const std::function<bool(const Node&, int)>& stores, std::vector<Value>& in,
                      std::vector<Value>& out) {
   Program p;
-  p.shape = DimList(nodes[0]->out[0]->shape());
+  p.pass = pass;
   const auto inside = [&](const Node* n) { return std::ranges::find(nodes, n) != nodes.end(); };
-  const auto input_of = [&](const Value& v, const TensorRef& form) {
+  std::vector<bool> input_kept;
+  const auto input_of = [&](const Value& v, const TensorRef& form, bool kept) {
     for (std::size_t i = 0; i < in.size(); ++i) {
-      if (in[i] == v && same_form(*p.in[i], *form)) return static_cast<int>(i);
+      if (in[i] == v && input_kept[i] == kept && same_form(*p.in[i], *form)) return static_cast<int>(i);
     }
     in.push_back(v);
     p.in.push_back(form);
+    input_kept.push_back(kept);
     return static_cast<int>(in.size()) - 1;
   };
   const auto number_of = [&](const Operand& o) {
@@ -34,16 +37,21 @@ Program make_program(const std::vector<Node*>& nodes, const std::function<Value(
     p.numbers.push_back(o);
     return static_cast<int>(p.numbers.size()) - 1;
   };
+  // A reduction reads elements and makes a value for each kept place.
+  const auto makes_kept = [&](const Node& n) { return pass.kind != Pass::flat && !pass.is_full(n.out[0]->shape()); };
+  const auto reads_kept = [&](const Node& n) { return makes_kept(n) && n.is_elementwise(); };
   for (const Node* n : nodes) {
     for (const Input& i : n->in) {
       if (i.is_number) {
         number_of(i.number);
       } else if (const Value v = resolve(i.use.from); v.node && !inside(v.node.get())) {
-        input_of(v, i.use.form);
+        input_of(v, i.use.form, reads_kept(*n));
       }
     }
   }
   p.registers = static_cast<int>(p.in.size() + p.numbers.size());
+  p.kept = input_kept;
+  p.kept.resize(static_cast<std::size_t>(p.registers));
   std::map<std::pair<const Node*, int>, int> made;
   for (Node* n : nodes) {
     Program::Step step{NodeRef::share(n), {}, p.registers};
@@ -54,7 +62,8 @@ Program make_program(const std::vector<Node*>& nodes, const std::function<Value(
         step.from.push_back(p.number(static_cast<std::size_t>(number_of(i.number))));
       } else {
         const Value v = resolve(i.use.from);
-        step.from.push_back(inside(v.node.get()) ? made.at({v.node.get(), v.output}) : input_of(v, i.use.form));
+        step.from.push_back(inside(v.node.get()) ? made.at({v.node.get(), v.output})
+                                                 : input_of(v, i.use.form, reads_kept(*n)));
       }
     }
     for (std::size_t k = 0; k < n->out.size(); ++k) {
@@ -65,6 +74,7 @@ Program make_program(const std::vector<Node*>& nodes, const std::function<Value(
         p.stored.push_back(p.registers);
         out.push_back({NodeRef::share(n), output});
       }
+      p.kept.push_back(makes_kept(*n));
       ++p.registers;
     }
     p.steps.push_back(std::move(step));
@@ -82,6 +92,11 @@ std::string text(const Program& p) {
     return detail::field_text(p.numbers[static_cast<std::size_t>(r - inputs)].scalar);
   };
   std::string s;
+  if (p.pass.kind != Pass::flat) {
+    const char* what = p.pass.kind == Pass::columns ? "columns" : "rows";
+    s += std::string("for each of ") + std::to_string(p.pass.kept()) + " " + what + " of " +
+         std::to_string(p.pass.reduced()) + "\n";
+  }
   for (std::size_t i = 0; i < p.in.size(); ++i) {
     const TensorImpl& f = *p.in[i];
     s += "x" + std::to_string(i) + " = load " + std::string(name(f.dtype())) + to_string(f.shape());

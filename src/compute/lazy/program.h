@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "compute/lazy/graph.h"
+#include "compute/lazy/pass.h"
 
 namespace hyalite::lazy {
 
@@ -14,15 +14,16 @@ namespace hyalite::lazy {
 inline constexpr int most_operands_of_group = 20;
 inline constexpr int most_nodes_of_group = 64;
 
-/// A straight line of elementwise steps over one shape. A register holds one element: first those of the inputs, then
-/// the numbers, then what the steps make.
+/// A straight line of steps over one shape. A register holds one element, or one value for each kept place of a pass
+/// that reduces: first those of the inputs, then the numbers, then what the steps make.
 struct Program {
   struct Step {
     NodeRef node;
     std::vector<int> from;  ///< registers, -1 for a leaf that is not read
     int to;                 ///< the first of its results
   };
-  DimList shape;
+  Pass pass;
+  std::vector<bool> kept;     ///< by register: one value for each kept place
   std::vector<TensorRef> in;  ///< forms, to be broadcast to the shape
   std::vector<Operand> numbers;
   std::vector<Step> steps;
@@ -37,7 +38,8 @@ struct Program {
 
 /// A program of the nodes, which stand in an order in which they can run. `stores(node, k)` says whether somebody else
 /// needs an output.
-Program make_program(const std::vector<Node*>& nodes, const std::function<Value(const Value&)>& resolve,
+Program make_program(const Pass& pass, const std::vector<Node*>& nodes,
+                     const std::function<Value(const Value&)>& resolve,
                      const std::function<bool(const Node&, int)>& stores, std::vector<Value>& in,
                      std::vector<Value>& out);
 

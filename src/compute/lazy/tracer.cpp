@@ -169,8 +169,17 @@ Tensor gradient(const GradientRequest& q) {
 Backend* backend() {
   static Backend b = [] {
     const Backend& real = at_once({});
-    Backend made{real.name, allocate, nullptr,           copy,      fill,
-                 [] {},     gradient, real.has_gradient, real.fuse, std::vector<RunFn>(op_table().size())};
+    Backend made{real.name,
+                 allocate,
+                 nullptr,
+                 copy,
+                 fill,
+                 [] {},
+                 gradient,
+                 real.has_gradient,
+                 real.folds,
+                 real.fuse,
+                 std::vector<RunFn>(op_table().size())};
     for (std::size_t i = 0; i < made.run.size(); ++i) made.run[i] = real.run[i] != nullptr ? run : nullptr;
     return made;
   }();

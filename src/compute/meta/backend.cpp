@@ -58,6 +58,7 @@ Backend& backend() {
                  [] {},
                  [](const GradientRequest&) { return Tensor(); },
                  [](const GradientRequest&) { return false; },
+                 [](const OpInfo&, Dtype, Dtype) { return false; },
                  nullptr,
                  std::vector<RunFn>(op_table().size())};
     for (const OpInfo& op : op_table()) {

@@ -1,0 +1,74 @@
+/// Fused groups as lists of kernel calls over registers.
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compute/cpu/kernels.h"
+#include "compute/lazy/program.h"
+
+namespace hyalite::cpu {
+
+/// Where the elements of a register are while a block is computed.
+struct Place {
+  enum Kind : std::uint8_t {
+    nowhere,
+    input,
+    number,
+    block,   ///< between two steps
+    kept,    ///< of a whole row, from one pass over it to the next
+    spread,  ///< a row's value, as often as the row has elements
+    row,     ///< one value a row
+    output,
+  } kind = nowhere;
+  int index = 0;
+};
+
+/// One call for each block.
+struct Instruction {
+  enum Kind : std::uint8_t { kernel, cast, move } kind = kernel;
+  ElementwiseFn run = nullptr;
+  std::array<double, 4> attr{};
+  Dtype from = Dtype::float32, to = Dtype::float32;  // of a cast or a move
+  std::vector<int> in, out;                          // registers; -1: not read
+  bool streams = false;                              // all it writes are outputs that nobody reads again
+
+  /// On `n` elements at the addresses of `in` and `out`.
+  void operator()(const void* const* at, void* const* to_at, std::size_t n, bool stream) const;
+};
+
+/// The registers of a program, and the calls that compute them. Dtypes meet by casts, as in the eager ops.
+class Code {
+ public:
+  explicit Code(const lazy::Program& p);
+
+  std::vector<Dtype> dtype;
+  std::vector<std::size_t> size;
+  std::vector<Place> place;
+  std::vector<int> alias;  ///< the register that has the same elements
+  bool heavy = false;      ///< a transcendental function is among them
+  std::string ops;         ///< names, for traces
+
+  int add_register(Dtype t, Place at = {});
+  /// The calls of a step that is no reduction. Casts that the list has already are not made again.
+  void add(const lazy::Program::Step& s, std::vector<Instruction>& list, int pass = 0);
+  /// The register with the elements in another dtype.
+  int converted(int r, Dtype to, std::vector<Instruction>& list, int pass);
+
+ private:
+  std::map<std::tuple<int, int, Dtype>, int> converted_;  // by pass
+};
+
+/// The last call that reads the register, the first that writes it; -1 where there is none.
+int last_read(const std::vector<Instruction>& list, int r);
+int written_by(const std::vector<Instruction>& list, int r);
+
+/// A number of the program, `count` times.
+void lay_number(const Operand& number, std::byte* to, std::size_t count);
+
+/// A thread's memory for blocks, at least so many bytes, aligned to 64.
+std::byte* scratch(std::size_t bytes);
+
+}  // namespace hyalite::cpu
