@@ -243,7 +243,7 @@ TensorRef Compiled::result(const Result& r, std::span<TensorImpl* const> argumen
   return TensorImpl::make(f.dtype(), {}, f.shape(), f.strides(), made[static_cast<std::size_t>(r.place)], f.offset());
 }
 
-std::vector<TensorRef> Compiled::run(std::span<TensorImpl* const> arguments, Recorder* rec) const {
+void Compiled::run(std::span<TensorImpl* const> arguments, Recorder* rec, SmallVector<TensorRef, 4>& results) const {
   SmallVector<lazy::Memory, 8> inputs;
   for (const Slot& s : slots_) {
     if (s.argument < 0) {
@@ -255,15 +255,14 @@ std::vector<TensorRef> Compiled::run(std::span<TensorImpl* const> arguments, Rec
     if (s.written) inputs.back().storage->bump(inputs.back().storage->saved() ? capture_location() : Location{});
   }
   const std::span<const lazy::Memory> memory{inputs.data(), inputs.size()};
-  const std::vector<Ref<Storage>> made = plan_->run(memory, rec);
+  SmallVector<Ref<Storage>, 4> storages(plan_->results());
+  const std::span<Ref<Storage>> made{storages.data(), storages.size()};
+  plan_->run(memory, made, rec);
   for (const Gradient& g : gradients_) {
     TensorImpl& t = g.argument >= 0 ? *arguments[static_cast<std::size_t>(g.argument)] : *g.of;
     meta_of(t).grad = g.none ? TensorRef() : result(g.value, arguments, memory, made);
   }
-  std::vector<TensorRef> results;
-  results.reserve(results_.size());
   for (const Result& r : results_) results.push_back(result(r, arguments, memory, made));
-  return results;
 }
 
 }  // namespace hyalite

@@ -53,7 +53,7 @@ class Compiled {
   Difference difference(const ModeKey& mode, std::span<TensorImpl* const> arguments,
                         std::span<const std::string> names) const;
   /// Throws what the plan throws; effects that came before it stay.
-  std::vector<TensorRef> run(std::span<TensorImpl* const> arguments, Recorder* rec) const;
+  void run(std::span<TensorImpl* const> arguments, Recorder* rec, SmallVector<TensorRef, 4>& results) const;
   const lazy::Plan& plan() const { return *plan_; }
 
  private:

@@ -107,7 +107,7 @@ bool fits(const Tree& t, PyObject* o, SmallVector<TensorImpl*, 16>& leaves) {
 }
 
 /// The object again, with other tensors.
-Owned put_together(const Tree& t, std::vector<TensorRef>& leaves, std::size_t& next) {
+Owned put_together(const Tree& t, SmallVector<TensorRef, 4>& leaves, std::size_t& next) {
   switch (t.kind) {
     case Tree::tensor:
       return Owned(check(wrap(std::move(leaves[next++]))));
@@ -351,18 +351,18 @@ PyObject* call(PyObject* object, PyObject* const* args, std::size_t nargsf, PyOb
     const std::shared_ptr<Entry> e = look_up(self, a, leaves);
     ++e->calls;
     Recorder* const rec = active_recorder(context());
-    std::vector<TensorRef> results;
+    SmallVector<TensorRef, 4> results;
     if (rec != nullptr) {
       rec->begin_op("compiled " + name_of(self.function));
       try {
-        results = e->compiled->run({leaves.data(), leaves.size()}, rec);
+        e->compiled->run({leaves.data(), leaves.size()}, rec, results);
         rec->end_op("");
       } catch (...) {
         rec->end_op();
         throw;
       }
     } else {
-      results = e->compiled->run({leaves.data(), leaves.size()}, nullptr);
+      e->compiled->run({leaves.data(), leaves.size()}, nullptr, results);
     }
     std::size_t next = 0;
     return put_together(e->result, results, next).leak();
@@ -514,6 +514,7 @@ void bind_compile(nb::module_& m) {
     return nb::steal(o);
   });
   m.def("_plans", entries_of);
+  m.def("_check_schedules", [](bool on) { lazy::Schedule::checked = on; });
   m.def("_compile_counts", counts_of);
 }
 

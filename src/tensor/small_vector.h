@@ -19,8 +19,10 @@ class SmallVector {
 
   /// Only ever larger.
   void resize(std::size_t n) {
-    if (n > N) spill(n);
-    if (!far_.empty()) far_.resize(n);
+    if (n > N) {
+      spill(n);
+      far_.resize(n);
+    }
     size_ = n;
   }
   void reserve(std::size_t n) {

@@ -4,8 +4,11 @@ import pytest
 from hypothesis import settings
 from isa_worker import EMULATED, sets
 
+from hyalite import _C
+
 settings.register_profile("hyalite", deadline=None)
 settings.load_profile("hyalite")
+_C._check_schedules(True)
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,6 +1,7 @@
 /// Which nodes run together, in which order, and why a group begins where it does.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -50,6 +51,8 @@ class Schedule {
 
   /// Throws std::logic_error naming the first rule that is broken.
   void check() const;
+  /// Whether every schedule is checked when it is made: in tests, and in builds without optimisation.
+  static std::atomic<bool> checked;
 
  private:
   struct Draft;

@@ -9,8 +9,8 @@ namespace hyalite::lazy {
 
 /// Memory, and how far in it the elements lie that the graph was made for, in bytes.
 struct Memory {
-  Storage* storage = nullptr;
-  std::int64_t shift = 0;
+  Storage* storage;
+  std::int64_t shift;
 };
 
 /// A group that is ready to run. Does not change, so that threads may share it.

@@ -30,7 +30,7 @@ TensorRef tensor_over(const TensorImpl& form, const Memory& m) {
 
 struct Plan::Running {
   std::span<const Memory> inputs;
-  std::vector<Ref<Storage>> storages;  // by buffer; null of an input
+  SmallVector<Ref<Storage>, 8> storages;  // by buffer; null of an input
   const std::vector<Buffer>& buffers;
 
   Memory memory(int b) const {
@@ -47,7 +47,9 @@ Plan::Plan(const Roots& roots, int inputs, Backend& backend) : schedule_(roots, 
     const Roots::Effect& effect = r.effects[e];
     if (schedule_.in_place(e)) places_[{effect.last.node.get(), effect.last.output}] = effect.first.node->slot;
   }
+  find_needed();
   for (const Group& g : schedule_.groups()) add_step(g);
+  needed_.clear();
   for (const Roots::Result& result : r.results) {
     const int b = buffer_of(result.value);
     buffers_[static_cast<std::size_t>(b)].result = true;
@@ -89,6 +91,29 @@ Plan::Plan(const Roots& roots, int inputs, Backend& backend) : schedule_(roots, 
       }
     }
     if (s.group->fused) s.kernel = backend_.fuse(s.program);
+  }
+}
+
+/// What has to be in memory: what the graph is run for, and what one group has from another.
+void Plan::find_needed() {
+  const auto need = [&](const Value& v) {
+    if (v.node) needed_.insert({v.node.get(), v.output});
+  };
+  for (const Roots::Result& r : schedule_.roots().results) need(r.value);
+  for (const Roots::Effect& e : schedule_.roots().effects) need(e.last);
+  std::unordered_map<const Node*, const Group*> home;
+  for (const Group& g : schedule_.groups()) {
+    for (const Node* n : g.nodes) home.emplace(n, &g);
+  }
+  for (const Group& g : schedule_.groups()) {
+    for (const Node* n : g.nodes) {
+      for (const Input& in : n->in) {
+        const Value v = in.use.from.node ? schedule_.resolve(in.use.from) : Value{};
+        const auto at = home.find(v.node.get());
+        if (at == home.end() || at->second != &g) need(v);
+      }
+      need(schedule_.base_of(*n));
+    }
   }
 }
 
@@ -138,27 +163,7 @@ void Plan::add_step(const Group& g) {
     steps_.push_back(std::move(s));
     return;
   }
-  // An output is stored if others read it, or it is what the graph is run for.
-  const auto stores = [&](const Node& n, int k) {
-    if (n.base.node) return true;
-    const auto is = [&](const Value& v) { return v.node.get() == &n && v.output == k; };
-    for (const Roots::Result& r : schedule_.roots().results) {
-      if (is(r.value)) return true;
-    }
-    for (const Roots::Effect& e : schedule_.roots().effects) {
-      if (is(e.last)) return true;
-    }
-    for (const Group& other : schedule_.groups()) {
-      if (&other == &g) continue;
-      for (const Node* o : other.nodes) {
-        for (const Input& in : o->in) {
-          if (is(resolve(in.use.from))) return true;
-        }
-        if (is(schedule_.base_of(*o))) return true;
-      }
-    }
-    return false;
-  };
+  const auto stores = [&](const Node& n, int k) { return n.base.node || needed_.contains({&n, k}); };
   std::vector<Value> in, out;
   s.program = make_program(g.pass, g.nodes, resolve, stores, in, out);
   if (out.empty() || in.size() + out.size() > static_cast<std::size_t>(most_operands_of_group)) {
@@ -263,8 +268,8 @@ void Plan::call(const Step& s, Running& r, Recorder* rec) const {
   }
 }
 
-std::vector<Ref<Storage>> Plan::run(std::span<const Memory> inputs, Recorder* rec) const {
-  Running r{inputs, std::vector<Ref<Storage>>(buffers_.size()), buffers_};
+void Plan::run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, Recorder* rec) const {
+  Running r{inputs, SmallVector<Ref<Storage>, 8>(buffers_.size()), buffers_};
   const auto make = [&](int b) {
     Ref<Storage>& s = r.storages[static_cast<std::size_t>(b)];
     if (!s) s = backend_.memory(static_cast<std::size_t>(buffers_[static_cast<std::size_t>(b)].bytes));
@@ -293,12 +298,10 @@ std::vector<Ref<Storage>> Plan::run(std::span<const Memory> inputs, Recorder* re
     const TensorRef whole = TensorImpl::make(Dtype::uint8, {}, DimList{bytes}, DimList{1}, {});
     backend_.copy(*tensor_over(*whole, r.memory(from)), *tensor_over(*whole, r.memory(to)));
   }
-  std::vector<Ref<Storage>> results;
-  for (const int b : results_) {
-    make(b);
-    results.push_back(r.storages[static_cast<std::size_t>(b)]);
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    make(results_[i]);
+    results[i] = r.storages[static_cast<std::size_t>(results_[i])];
   }
-  return results;
 }
 
 std::vector<Plan::StepText> Plan::steps() const {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,8 @@ class Plan {
   std::int64_t temporary_bytes() const;
 
   /// Runs it; gives the memory of each result, in the order of the roots.
-  std::vector<Ref<Storage>> run(std::span<const Memory> inputs, Recorder* rec) const;
+  void run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, Recorder* rec) const;
+  std::size_t results() const { return results_.size(); }
 
  private:
   struct Buffer {
@@ -53,6 +55,7 @@ class Plan {
   struct Running;
   int buffer_of(const Value& v);
   int new_buffer(std::int64_t bytes);
+  void find_needed();
   void add_step(const Group& g);
   void reuse(Step& s);
   void call(const Step& s, Running& r, Recorder* rec) const;
@@ -64,6 +67,7 @@ class Plan {
   std::vector<int> results_;  // buffers
   std::vector<std::pair<int, int>> write_back_;
   std::map<std::pair<const Node*, int>, int> places_;
+  std::set<std::pair<const Node*, int>> needed_;  // while the plan is made
   int nodes_ = 0;
 };
 
