@@ -2,7 +2,7 @@
 
 from . import _C
 
-__all__ = ["Plan", "compile"]
+__all__ = ["Plan", "Verification", "compile", "verify"]
 
 
 def compile(f=None, /, *, max_recompiles=64):
@@ -37,6 +37,77 @@ def compile(f=None, /, *, max_recompiles=64):
         if (value := getattr(f, name, None)) is not None:
             setattr(compiled, name, value)
     return compiled
+
+
+class Verification:
+    """What `verify` found. It is true if both ways gave the same bits."""
+
+    def __init__(self, differences, compared):
+        self.differences, self.compared = differences, compared
+
+    def __bool__(self):
+        return not self.differences
+
+    def __str__(self):
+        if not self.differences:
+            return f"the same bits: {self.compared} values of the plan, each against its ops one by one"
+        lines = []
+        for d in self.differences:
+            where = f" ({d['line']})" if d["line"] else ""
+            lines.append(
+                f"kernel {d['kernel']}, {d['op']}{where}: element {d['element']} is {d['plan']!r} by the plan and "
+                f"{d['eager']!r} op by op, {d['ulp']} ULP apart; {d['count']} elements differ"
+            )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def verify(f, /, *args, **kwargs):
+    """Runs `f` as a plan and op by op on the same arguments, which stay as they are, and compares all bits.
+
+    Args:
+        f: the function, or what `compile` made of it.
+        *args: its arguments, as for a call.
+        **kwargs: those by name.
+
+    Returns:
+        Verification: true if every value that the plan leaves in memory has the bits of the eager ops. Else
+        `differences` has a dict for each that has not, in the order of the plan: kernel (its number), op, line, element
+        (the first that differs), plan and eager (its values), ulp (between them), count. The first names the group at
+        fault.
+    """
+    compiled = f if isinstance(f, _C.CompiledFunction) else compile(f)
+    pairs = _C._compare(compiled, args, kwargs)
+    found = [_difference(kernel, op, line, ours, theirs) for kernel, op, line, ours, theirs in pairs]
+    return Verification([d for d in found if d is not None], len(pairs))
+
+
+def _difference(kernel, op, line, ours, theirs):
+    x, y, size = ours.tobytes(), theirs.tobytes(), ours.dtype.itemsize
+    if x == y:
+        return None
+    places = [i for i in range(ours.size) if x[i * size : (i + 1) * size] != y[i * size : (i + 1) * size]]
+    element, at = [], places[0]
+    for n in reversed(ours.shape):
+        element.insert(0, at % n)
+        at //= n
+    element, at = tuple(element), places[0] * size
+    parts = (at, at + size // 2) if ours.dtype.name.startswith("complex") else (at,)
+    wide = size // len(parts)
+    return {
+        "kernel": kernel, "op": op, "line": line, "element": element, "plan": ours[element].item(),
+        "eager": theirs[element].item(), "ulp": max(_ulp(x[p : p + wide], y[p : p + wide]) for p in parts),
+        "count": len(places),
+    }  # fmt: skip
+
+
+def _ulp(x, y):
+    """How many floating numbers lie between two, given as their bytes."""
+    top = 1 << (8 * len(x) - 1)
+    places = [int.from_bytes(b, "little") for b in (x, y)]
+    places = [top - p if p & top else p for p in places]
+    return abs(places[0] - places[1])
 
 
 class Plan:

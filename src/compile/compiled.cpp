@@ -2,8 +2,12 @@
 #include "compile/compiled.h"
 
 #include <algorithm>
+#include <map>
 
+#include "apply.h"
+#include "compile/compiled_node.h"
 #include "record/autograd_meta.h"
+#include "record/graph.h"
 
 namespace hyalite {
 namespace {
@@ -54,7 +58,8 @@ ModeKey ModeKey::now() {
 
 // ---- tracing --------------------------------------------------------------------------------------------------------
 
-Trace::Trace(std::span<TensorImpl* const> arguments) : compiled_(std::make_shared<Compiled>()) {
+Trace::Trace(std::span<TensorImpl* const> arguments)
+    : since_(Node::next_sequence()), compiled_(std::make_shared<Compiled>()) {
   compiled_->mode_ = ModeKey::now();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     compiled_->arguments_.push_back(key_of(arguments, i));
@@ -90,6 +95,8 @@ void Trace::restore() {
     }
   }
   before_.clear();
+  wanted_.clear();
+  given_.clear();
 }
 
 int Trace::argument_of(const TensorImpl& t) const {
@@ -127,6 +134,94 @@ Compiled::Result Trace::result_of(TensorImpl& t, lazy::Roots& roots) {
   return r;
 }
 
+void Trace::differentiate(std::span<TensorImpl* const> results) {
+  boundary_ = lazy::Node::make(lazy::NodeKind::empty)->sequence;
+  std::vector<Tensor> outputs, weights;
+  for (std::size_t k = 0; k < results.size(); ++k) {
+    TensorImpl& t = *results[k];
+    if (argument_of(t) >= 0 || !wants_grad(t) || (is_leaf(t) && !is_traced(t.device()))) continue;
+    outputs.push_back(Tensor::share(&t));
+    const TensorRef weight = tracer_.given(t.dtype(), t.shape());
+    given_.push_back(tracer_.value_of(*weight->storage()).node);
+    outputs_.push_back(static_cast<int>(k));
+    weights.push_back(Tensor::share(weight.get()));
+  }
+  if (outputs.empty()) return;
+  const std::vector<Edge> ends = frontier(outputs, since_);
+  const std::vector<Tensor> gradients = gradients_at(ends, outputs, weights, false);
+  for (const Before& b : before_) {
+    if (!b.wants_grad) continue;
+    const Edge mine = gradient_edge(*b.tensor);
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      if (ends[i].node != mine.node || ends[i].output != mine.output) continue;
+      Wanted w;
+      w.target.argument = argument_of(*b.tensor);
+      if (w.target.argument < 0) w.target.held = b.tensor;
+      if (gradients[i]) w.gradient = tracer_.read(*without_nothings(gradients[i]).impl());
+      wanted_.push_back(std::move(w));
+      break;
+    }
+  }
+}
+
+/// Adds what the backward plan needs of the first one to its roots.
+void Trace::plan_backward(lazy::Roots& roots) {
+  Compiled::Backward& back = compiled_->backward_.emplace();
+  lazy::Roots wanted;
+  for (const Wanted& w : wanted_) {
+    back.targets.push_back(w.target);
+    back.gradients.push_back(w.gradient.form);
+    int place = -1;
+    if (w.gradient.from.node) {
+      place = static_cast<int>(wanted.results.size());
+      wanted.results.push_back({w.gradient.from, &w});
+    }
+    back.places.push_back(place);
+  }
+  const bool writes = std::ranges::any_of(tracer_.captured(), [](const auto& c) { return c.written(); });
+  const int inputs = static_cast<int>(tracer_.captured().size());
+  back.reads.resize(static_cast<std::size_t>(inputs));
+  int slot = inputs;
+  for (const lazy::NodeRef& n : given_) n->slot = slot++;
+  std::vector<lazy::Value> open;
+  for (const lazy::Roots::Result& r : wanted.results) open.push_back(r.value);
+  std::vector<lazy::Value> seen;
+  while (!open.empty()) {
+    const lazy::Value v = open.back();
+    open.pop_back();
+    if (!v.node || std::ranges::find(seen, v) != seen.end()) continue;
+    seen.push_back(v);
+    lazy::Node& n = *v.node;
+    if (n.kind == lazy::NodeKind::input) {
+      if (n.slot >= inputs) continue;
+      if (tracer_.captured()[static_cast<std::size_t>(n.slot)].written()) {
+        throw Unsupported(
+            "compile(): a gradient reads a tensor that the function writes in place; return a new one instead, or "
+            "compile the gradient too, as hl.compile(hl.value_and_grad(f))");
+      }
+      back.reads[static_cast<std::size_t>(n.slot)] = true;
+      continue;
+    }
+    if (n.sequence < boundary_ && n.kind != lazy::NodeKind::empty && (writes || !n.is_elementwise())) {
+      const lazy::NodeRef kept = lazy::Node::make(lazy::NodeKind::input);
+      kept->out.push_back(n.out[static_cast<std::size_t>(v.output)]);
+      kept->slot = slot++;
+      wanted.given.push_back({v, {kept, 0}});
+      const auto known = std::ranges::find_if(roots.results, [&](const auto& r) { return r.value == v; });
+      back.kept.push_back(static_cast<int>(known - roots.results.begin()));
+      if (known == roots.results.end()) roots.results.push_back({v, kept.get()});
+      continue;
+    }
+    for (const lazy::Input& in : n.in) open.push_back(in.use.from);
+    open.push_back(n.base);
+  }
+  for (std::size_t i = 0; i < given_.size(); ++i) {
+    back.outputs.push_back(outputs_[i]);
+    back.forms.push_back(given_[i]->out[0]);
+  }
+  back.plan.emplace(wanted, slot, at_once({}));
+}
+
 std::shared_ptr<const Compiled> Trace::finish(std::span<TensorImpl* const> results) {
   Compiled& c = *compiled_;
   lazy::Roots roots;
@@ -147,6 +242,7 @@ std::shared_ptr<const Compiled> Trace::finish(std::span<TensorImpl* const> resul
     if (now) g.value = result_of(*now, roots);
     c.gradients_.push_back(std::move(g));
   }
+  if (!wanted_.empty()) plan_backward(roots);
   // After the results: a view of an argument may have made an input of it.
   for (const Before& b : before_) {
     if (argument_of(*b.tensor) < 0) c.held_.push_back({b.tensor, b.wants_grad, b.gradient});
@@ -163,6 +259,7 @@ std::shared_ptr<const Compiled> Trace::finish(std::span<TensorImpl* const> resul
     c.slots_.push_back(std::move(s));
     if (captured.written()) roots.effects.push_back({captured.first, captured.now});
   }
+  c.roots_ = roots;
   c.plan_.emplace(roots, static_cast<int>(tracer_.captured().size()), at_once({}));
   tracer_.watch({});
   restore();
@@ -230,6 +327,43 @@ Compiled::Difference Compiled::difference(const ModeKey& mode, std::span<TensorI
   return {};
 }
 
+std::vector<Compiled::Pair> Compiled::compare(std::span<TensorImpl* const> arguments) const {
+  const auto copies = [&] {
+    std::vector<TensorRef> all;
+    for (const Slot& s : slots_) {
+      const Ref<Storage> from =
+          s.argument < 0 ? s.held : arguments[static_cast<std::size_t>(s.argument)]->storage_ref();
+      const TensorRef whole =
+          TensorImpl::make(Dtype::uint8, {}, DimList{static_cast<std::int64_t>(from->bytes())}, DimList{1}, from);
+      all.push_back(clone(*whole));
+    }
+    return all;
+  };
+  const auto run_over = [&](const lazy::Plan& plan, const lazy::Plan::Watch& watch) {
+    const std::vector<TensorRef> held = copies();
+    std::vector<lazy::Memory> memory;
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      const Slot& s = slots_[i];
+      const std::int64_t shift =
+          s.argument < 0 ? 0 : offset_of(*arguments[static_cast<std::size_t>(s.argument)]) - s.offset;
+      memory.push_back({held[i]->storage(), shift});
+    }
+    std::vector<Ref<Storage>> results(plan.results());
+    plan.run(memory, results, nullptr, &watch);
+  };
+  std::map<std::pair<const lazy::Node*, int>, TensorRef> by_ops;
+  const lazy::Plan one_by_one(roots_, static_cast<int>(slots_.size()), at_once({}), false);
+  run_over(one_by_one, [&](int, const lazy::Value& v, const TensorImpl& t) {
+    by_ops[{v.node.get(), v.output}] = clone(t);
+  });
+  std::vector<Pair> pairs;
+  run_over(*plan_, [&](int step, const lazy::Value& v, const TensorImpl& t) {
+    const auto at = by_ops.find({v.node.get(), v.output});
+    if (at != by_ops.end()) pairs.push_back({step, v.node->name(), describe(v.node->location), clone(t), at->second});
+  });
+  return pairs;
+}
+
 TensorRef Compiled::result(const Result& r, std::span<TensorImpl* const> arguments,
                            std::span<const lazy::Memory> inputs, std::span<const Ref<Storage>> made) const {
   if (r.argument >= 0) return TensorRef::share(arguments[static_cast<std::size_t>(r.argument)]);
@@ -263,6 +397,16 @@ void Compiled::run(std::span<TensorImpl* const> arguments, Recorder* rec, SmallV
     meta_of(t).grad = g.none ? TensorRef() : result(g.value, arguments, memory, made);
   }
   for (const Result& r : results_) results.push_back(result(r, arguments, memory, made));
+  if (backward_) record(arguments, memory, made, results);
+}
+
+void Compiled::record(std::span<TensorImpl* const> arguments, std::span<const lazy::Memory> inputs,
+                      std::span<const Ref<Storage>> made, SmallVector<TensorRef, 4>& results) const {
+  const Ref<CompiledNode> node = CompiledNode::make(shared_from_this(), arguments, inputs, made);
+  for (std::size_t k = 0; k < backward_->outputs.size(); ++k) {
+    set_history(*results[static_cast<std::size_t>(backward_->outputs[k])], NodeRef::share(node.get()),
+                static_cast<std::uint32_t>(k));
+  }
 }
 
 }  // namespace hyalite

@@ -33,7 +33,7 @@ struct ArgumentKey {
 };
 
 /// The recorded run. Made in two parts: `Trace` while the function runs, then this from what it returned.
-class Compiled {
+class Compiled : public std::enable_shared_from_this<Compiled> {
  public:
   /// One result: a tensor of the plan, or one that was there before.
   struct Result {
@@ -55,9 +55,20 @@ class Compiled {
   /// Throws what the plan throws; effects that came before it stay.
   void run(std::span<TensorImpl* const> arguments, Recorder* rec, SmallVector<TensorRef, 4>& results) const;
   const lazy::Plan& plan() const { return *plan_; }
+  /// A value as the plan made it, and as its ops make it one by one from the same arguments.
+  struct Pair {
+    int step;
+    std::string name, line;
+    TensorRef plan, ops;
+  };
+  /// Runs both over copies of all memory, so that nothing is written.
+  std::vector<Pair> compare(std::span<TensorImpl* const> arguments) const;
+  /// Of the gradients of the results; null where none was wanted.
+  const lazy::Plan* backward_plan() const { return backward_ ? &*backward_->plan : nullptr; }
 
  private:
   friend class Trace;
+  friend class CompiledNode;
   /// Memory of an input: of an argument, or held.
   struct Slot {
     int argument = -1;
@@ -78,6 +89,25 @@ class Compiled {
     bool wants_grad;
     TensorRef gradient;
   };
+  /// Gradients of the results, by a plan of their own: what is made of elementwise ops is computed again, what else the
+  /// first plan made is kept.
+  struct Backward {
+    std::optional<lazy::Plan> plan;
+    /// A tensor that a gradient goes to: an argument, or one that the function reached by other names.
+    struct Target {
+      int argument = -1;
+      TensorRef held;
+    };
+    std::vector<Target> targets;
+    std::vector<int> places;           ///< by target: of its gradient among the plan's results; -1: none
+    std::vector<TensorRef> gradients;  ///< by target: how it lies
+    std::vector<int> outputs;          ///< by output of the node: which result it is
+    std::vector<TensorRef> forms;      ///< of the outputs' gradients
+    std::vector<int> kept;             ///< places among the first plan's results
+    std::vector<bool> reads;           ///< by slot: the memory of the input is read again
+  };
+  void record(std::span<TensorImpl* const> arguments, std::span<const lazy::Memory> inputs,
+              std::span<const Ref<Storage>> made, SmallVector<TensorRef, 4>& results) const;
   TensorRef result(const Result& r, std::span<TensorImpl* const> arguments, std::span<const lazy::Memory> inputs,
                    std::span<const Ref<Storage>> made) const;
 
@@ -87,7 +117,9 @@ class Compiled {
   std::vector<Held> held_;
   std::vector<Result> results_;
   std::vector<Gradient> gradients_;
+  lazy::Roots roots_;
   std::optional<lazy::Plan> plan_;
+  std::optional<Backward> backward_;
 };
 
 /// Follows the function. What it does to tensors that were there is undone when this goes, to be done by the plan.
@@ -108,6 +140,8 @@ class Trace {
     ScopedSet<Recorder*> recorder_;
   };
 
+  /// Follows the gradients of what the function returned, where any is wanted; while it may still run.
+  void differentiate(std::span<TensorImpl* const> results);
   /// Of what the function returned. Throws Unsupported where a value has left the function by another way.
   std::shared_ptr<const Compiled> finish(std::span<TensorImpl* const> results);
   /// The line of a traced tensor that somebody still holds; empty where nobody does. Asked after the results are gone.
@@ -125,11 +159,21 @@ class Trace {
   };
   void note(TensorImpl& t);
   void restore();
+  void plan_backward(lazy::Roots& roots);
   int argument_of(const TensorImpl& t) const;
   Compiled::Result result_of(TensorImpl& t, lazy::Roots& roots);
 
+  /// What `differentiate` has found.
+  struct Wanted {
+    Compiled::Backward::Target target;
+    lazy::Use gradient;
+  };
   std::vector<TensorRef> arguments_;
   std::vector<Before> before_;
+  std::vector<Wanted> wanted_;
+  std::vector<lazy::NodeRef> given_;  // the gradients that come in
+  std::vector<int> outputs_;          // which results they are of
+  std::uint64_t since_, boundary_ = 0;
   Tracer tracer_;
   std::shared_ptr<Compiled> compiled_;
 };

@@ -290,13 +290,10 @@ std::shared_ptr<Entry> trace(CompiledObject& self, const Arguments& a) {
   std::vector<PyObject*> results;
   e->result = take_apart(returned.get(), results);
   std::vector<TensorImpl*> values;
-  for (PyObject* o : results) {
-    values.push_back(impl_of(o));
-    if (is_traced(impl_of(o)->device()) && wants_grad(*impl_of(o))) {
-      throw Unsupported("compile(): a result of " + name_of(self.function) +
-                        " requires a gradient, which a compiled function does not record; compile the gradient too, as "
-                        "hl.compile(hl.value_and_grad(f)), or call backward() inside of it");
-    }
+  for (PyObject* o : results) values.push_back(impl_of(o));
+  if (context().grad_mode) {
+    const Trace::Running running(t);
+    t.differentiate(values);
   }
   e->compiled = t.finish(values);
   returned = Owned();
@@ -342,8 +339,8 @@ std::shared_ptr<Entry> look_up(CompiledObject& self, const Arguments& a, SmallVe
 PyObject* call(PyObject* object, PyObject* const* args, std::size_t nargsf, PyObject* names) noexcept {
   try {
     CompiledObject& self = of(object);
-    if (context().tracer != nullptr) {
-      // Inside of another that is being traced it is part of that.
+    if (context().tracer != nullptr || context().forward != nullptr) {
+      // Inside of another that is being traced it is part of that; forward mode follows its ops.
       return PyObject_Vectorcall(self.function, args, nargsf, names);
     }
     const Arguments a{args, PyVectorcall_NARGS(nargsf), names};
@@ -476,19 +473,49 @@ nb::dict step_record(const lazy::Plan::StepText& s) {
   return d;
 }
 
+nb::dict plan_record(const lazy::Plan& plan) {
+  nb::dict d;
+  nb::list steps;
+  for (const lazy::Plan::StepText& s : plan.steps()) steps.append(step_record(s));
+  d["steps"] = steps;
+  d["nodes"] = plan.nodes();
+  d["temporary_bytes"] = plan.temporary_bytes();
+  return d;
+}
+
 nb::list entries_of(nb::handle object) {
   nb::list all;
   for (const std::shared_ptr<Entry>& e : of(object.ptr()).state->entries) {
-    nb::dict d;
-    nb::list steps;
-    for (const lazy::Plan::StepText& s : e->compiled->plan().steps()) steps.append(step_record(s));
-    d["steps"] = steps;
-    d["nodes"] = e->compiled->plan().nodes();
-    d["temporary_bytes"] = e->compiled->plan().temporary_bytes();
+    nb::dict d = plan_record(e->compiled->plan());
+    const lazy::Plan* back = e->compiled->backward_plan();
+    d["backward"] = back != nullptr ? nb::object(plan_record(*back)) : nb::none();
     d["calls"] = e->calls;
     all.append(d);
   }
   return all;
+}
+
+/// Pairs (step, op, line, by the plan, op by op) of a call, which traces if nothing fits.
+nb::list compare(nb::handle object, nb::handle args, nb::handle kwargs) {
+  CompiledObject& self = of(object.ptr());
+  std::vector<PyObject*> all;
+  for (nb::handle h : args) all.push_back(h.ptr());
+  const Py_ssize_t positional = static_cast<Py_ssize_t>(all.size());
+  nb::list names;
+  for (auto [key, value] : nb::borrow<nb::dict>(kwargs)) {
+    names.append(key);
+    all.push_back(value.ptr());
+  }
+  const nb::tuple named(names);
+  const Arguments a{all.data(), positional, names.size() == 0 ? nullptr : named.ptr()};
+  SmallVector<TensorImpl*, 16> leaves;
+  const std::shared_ptr<Entry> e = look_up(self, a, leaves);
+  nb::list pairs;
+  for (Compiled::Pair& p : e->compiled->compare({leaves.data(), leaves.size()})) {
+    pairs.append(nb::make_tuple(p.step, p.name, p.line, nb::steal(check(wrap(std::move(p.plan)))),
+                                nb::steal(check(wrap(std::move(p.ops))))));
+  }
+  return pairs;
 }
 
 nb::dict counts_of(nb::handle object) {
@@ -516,6 +543,7 @@ void bind_compile(nb::module_& m) {
   m.def("_plans", entries_of);
   m.def("_check_schedules", [](bool on) { lazy::Schedule::checked = on; });
   m.def("_compile_counts", counts_of);
+  m.def("_compare", compare);
 }
 
 }  // namespace hyalite::python

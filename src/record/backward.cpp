@@ -89,7 +89,8 @@ std::mutex WalkClaim::mutex_;
 Tensor own(Tensor g, bool create_graph) {
   const TensorImpl& t = *g.impl();
   if (t.users() == 1 && t.storage()->users() == 1 && t.contiguous() && !t.storage()->exposed()) return g;
-  return create_graph ? positive(g) : copy_of(g);
+  Tensor mine = create_graph ? positive(g) : copy_of(g);
+  return has_nothings(g) ? with_nothings(std::move(mine)) : mine;
 }
 
 class Walk {

@@ -52,7 +52,9 @@ Shape inverse(const Shape& order) {
   return r;
 }
 
-Node::Node() : sequence_(next_sequence++) {}
+Node::Node() : sequence_(hyalite::next_sequence++) {}
+
+std::uint64_t Node::next_sequence() noexcept { return hyalite::next_sequence; }
 
 Node::~Node() {
   if (edges_ != inline_edges_) delete[] edges_;

@@ -65,6 +65,8 @@ class Node {
 
   std::span<Edge> next() { return {edges_, static_cast<std::size_t>(edge_count_)}; }
   std::uint64_t sequence() const { return sequence_; }
+  /// Of the next node that is made on this thread.
+  static std::uint64_t next_sequence() noexcept;
   Location location() const { return location_; }
 
   /// Hooks by output number; usually none.

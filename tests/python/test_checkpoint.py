@@ -384,3 +384,15 @@ def test_lines_are_the_users_also_of_functions_of_several_ops():
         return hl.stack([x, x])
 
     assert stacked().grad_fn.where == f"{__file__}:{line_of(stacked)}"
+
+
+def test_what_a_slice_leaves_out_gets_zero_and_not_its_negative():
+    x = hl.ones((4, 6)).requires_grad_(True)
+
+    def f(x):
+        return (x.T * 2)[::2, ::-1] + 1
+
+    for create in (False, True):
+        x.grad = None
+        hl.sum(hl.checkpoint(f, x)).backward(create_graph=create)
+        assert x.grad.detach().numpy().tobytes() == hl.grad(lambda x: hl.sum(f(x)))(x.detach()).numpy().tobytes()

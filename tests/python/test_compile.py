@@ -12,6 +12,7 @@ import programs
 import pytest
 
 import hyalite as hl
+from hyalite import _compile
 
 
 def bits(x):
@@ -391,6 +392,74 @@ def test_overlapping_arguments():
             assert same(compiled(*make(b)), f(*make(a))) and same(a, b)
 
 
+# ---- gradients through a compiled function ----------------------------------------------------------------------------
+
+
+def gradients(f, args):
+    """Of a weighted sum of the floating results, for the floating arguments."""
+    floats = [a for a in leaves(args) if a.dtype.name.startswith(("float", "complex"))]
+    for a in floats:
+        a.requires_grad_(True)
+        a.grad = None
+    parts = [hl.abs(r) for r in leaves(f(*args)) if r.requires_grad]
+    if parts:
+        rng = np.random.default_rng(3)
+        weights = [hl.asarray(rng.normal(size=p.shape)).astype(p.dtype) for p in parts]
+        hl.backward([hl.sum(p * w) for p, w in zip(parts, weights, strict=True)])
+    found = [a.grad for a in floats]
+    for a in floats:
+        a.requires_grad_(False)
+        a.grad = None
+    return [None if g is None else bits(g) for g in found]
+
+
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in ("grad", "value and grad", "second order")])
+def test_backward_through_a_compiled_function(name):
+    made = FUNCTIONS[name]()
+    f, *args = made if isinstance(made, tuple) else (made,)
+    compiled = hl.compile(f)
+    for _ in range(2):
+        assert gradients(compiled, args) == gradients(f, args)
+
+
+def test_gradients_reach_what_was_there_before():
+    x, w = normal(6, 5), normal(5, 4)
+    for needs_history in (False, True):
+        leaf = w.copy().requires_grad_(True)
+        given = leaf * 2 if needs_history else leaf
+        closed = normal(4).requires_grad_(True)
+        compiled = hl.compile(lambda x, w, closed=closed: hl.tanh(x @ w) * closed)
+        out = compiled(x, given)
+        assert out.grad_fn.name == "CompiledBackward" and "test_compile.py" in out.grad_fn.where
+        hl.sum(out).backward()
+        mine = leaf.grad, closed.grad
+        leaf.grad = closed.grad = None
+        hl.sum(hl.tanh(x @ (leaf * 2 if needs_history else leaf)) * closed).backward()
+        assert same([leaf.grad, closed.grad], mine)
+        with hl.no_grad():
+            assert not compiled(x, given).requires_grad
+
+
+def test_what_backward_of_a_compiled_function_refuses():
+    p = normal(5).requires_grad_(True)
+    compiled = hl.compile(lambda p: hl.exp(p) * p)
+    loss = hl.sum(compiled(p))
+    with pytest.raises(hl.Unsupported, match="second derivative"):
+        loss.backward(create_graph=True)
+    with hl.no_grad():
+        p += 1
+    with pytest.raises(hl.VersionMismatch, match="written in place since at .*test_compile.py"):
+        loss.backward()
+    loss = hl.sum(compiled(p))
+    loss.backward(retain_graph=True)
+    loss.backward()
+    with pytest.raises(hl.AutogradError, match="walked before"):
+        loss.backward()
+    value, tangent = hl.jvp(compiled, (normal(5),), (hl.ones(5),))
+    again, other = hl.jvp(lambda p: hl.exp(p) * p, (normal(5),), (hl.ones(5),))
+    assert same([value, tangent], [again, other])
+
+
 # ---- signatures -----------------------------------------------------------------------------------------------------
 
 
@@ -531,6 +600,46 @@ def test_nothing_is_kept_alive():
     compiled(x)
     del compiled
     assert sys.getrefcount(x) == users
+
+
+# ---- verify ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_verify_finds_the_same_bits(name):
+    made = FUNCTIONS[name]()
+    found = hl.verify(*(made if isinstance(made, tuple) else (made,)))
+    assert found and found.compared >= 1 and "the same bits" in str(found)
+
+
+def test_verify_writes_nothing():
+    x = normal(4, 5)
+    before = x.copy()
+
+    def f(x, k=1):
+        x += k
+        x[1:] *= 2
+        return x.sum()
+
+    assert hl.verify(f, x, k=3) and same(x, before)
+
+
+def test_verify_names_the_first_difference():
+    a, b = hl.asarray([[1.0, 2.0], [3.0, -0.0]]), hl.asarray([[1.0, 2.0], [3.0, 0.0]])
+    found = _compile.Verification([_compile._difference(2, "exp", "file.py:7", a, b)], 5)
+    assert not found
+    assert found.differences[0]["element"] == (1, 1) and found.differences[0]["ulp"] == 0
+    assert str(found) == (
+        "kernel 2, exp (file.py:7): element (1, 1) is -0.0 by the plan and 0.0 op by op, 0 ULP apart; 1 elements differ"
+    )
+    near = np.nextafter(np.float32(2), np.float32(3))
+    for k, (x, y) in enumerate([(2.0, near), (-2.0, -near), (1e-45, -1e-45)]):
+        d = _compile._difference(0, "add", "", hl.asarray(np.float32([x])), hl.asarray(np.float32([y])))
+        assert d["ulp"] == (2 if k == 2 else 1)
+    z = _compile._difference(
+        0, "add", "", hl.asarray(np.complex64([1 + 2j])), hl.asarray(np.complex64([1 + near * 1j]))
+    )
+    assert z["ulp"] == 1
 
 
 # ---- plans ----------------------------------------------------------------------------------------------------------

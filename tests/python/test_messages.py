@@ -64,8 +64,8 @@ for name in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "
 ELSEWHERE = {
     "explain", "Trace", "Tensor", "Function", "backward", "grad", "gradients", "hessian", "jacobian", "jvp", "vjp",
     "value_and_grad", "stop_gradient", "checkpoint", "gradcheck", "detect_anomaly", "anomaly", "dtype", "no_grad",
-    "enable_grad", "retain_grad", "compile", "CompiledFunction", "Plan", "Tensor.backward", "Tensor.register_hook",
-    "Tensor.retain_grad",
+    "enable_grad", "retain_grad", "compile", "CompiledFunction", "Plan", "Verification", "verify",
+    "Tensor.backward", "Tensor.register_hook", "Tensor.retain_grad",
 }  # fmt: skip
 
 METHODS = [n for n in dir(hl.Tensor) if callable(getattr(hl.Tensor, n)) and not n.startswith("_")]

@@ -52,7 +52,7 @@ DIRECTION = {
     "compute/meta": {"compute", "ops", "tensor", "public"},
     "compute/codegen": {"ops", "tensor", "public"},
     "compute/lazy": {"compute", "ops", "tensor", "public"},
-    "compile": {"compute/lazy", "compute", "record", "ops", "tensor", "public"},
+    "compile": {"apply", "compute/lazy", "compute", "record", "ops", "tensor", "public"},
     "record": {"ops", "tensor", "public"},
     "explain": {"ops", "tensor", "public"},
     "apply": {"validate", "compute", "record", "ops", "tensor", "public"},

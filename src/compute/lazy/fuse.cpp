@@ -54,6 +54,9 @@ bool same_form(const TensorImpl& a, const TensorImpl& b) {
 }
 
 Value Schedule::resolve(const Value& v) const {
+  for (const auto& [value, input] : roots_.given) {
+    if (value == v) return input;
+  }
   const auto at = same_.find(v.node.get());
   return at == same_.end() ? v : Value{at->second, v.output};
 }
@@ -134,7 +137,9 @@ struct Schedule::Draft : Ordered {
       for (const Input& in : nodes[i]->in) visit(s.resolve(in.use.from));
       visit(s.base_of(*nodes[i]));
     }
-    std::ranges::sort(nodes, [](const Node* a, const Node* b) { return a->sequence < b->sequence; });
+    // What is given stands before everything, whenever it was made.
+    const auto rank = [](const Node* n) { return std::pair(n->kind != NodeKind::input, n->sequence); };
+    std::ranges::sort(nodes, [&](const Node* a, const Node* b) { return rank(a) < rank(b); });
   }
 
   void number() {
@@ -247,10 +252,14 @@ struct Schedule::Draft : Ordered {
   }
 };
 
-Schedule::Schedule(const Roots& roots, const Backend& backend) : roots_(roots) {
+Schedule::Schedule(const Roots& roots, const Backend& backend, bool fuse) : roots_(roots) {
   std::vector<Value> all;
   for (const Roots::Result& r : roots.results) all.push_back(r.value);
   for (const Roots::Effect& e : roots.effects) all.push_back(e.last);
+  for (const auto& [value, input] : roots.given) {
+    all.push_back(value);
+    all.push_back(input);
+  }
   Draft d(*this);
   const std::vector<Node*> given = reachable(all);
   for (Node* n : given) keep_.push_back(NodeRef::share(n));
@@ -266,7 +275,7 @@ Schedule::Schedule(const Roots& roots, const Backend& backend) : roots_(roots) {
     if (const Value base = base_of(*d.nodes[i]); base.node) d.overwrite(base, static_cast<int>(i));
   }
   d.place_effects();
-  groups_ = make_groups(d, *this, backend);
+  groups_ = make_groups(d, *this, backend, fuse);
   if (checked.load(std::memory_order_relaxed)) check();
 }
 

@@ -23,6 +23,8 @@ struct Roots {
   };
   std::vector<Result> results;
   std::vector<Effect> effects;
+  /// Values that are given when the graph runs, with the inputs that stand for them.
+  std::vector<std::pair<Value, Value>> given;
 };
 
 /// Nodes that run as one kernel, or one call of the backend.
@@ -36,8 +38,8 @@ struct Group {
 /// The groups in their order, and what of the graph they stand for.
 class Schedule {
  public:
-  /// Orders and groups all that the roots need, for a backend.
-  Schedule(const Roots& roots, const Backend& backend);
+  /// Orders and groups all that the roots need, for a backend. Without `fuse` each op is a group.
+  Schedule(const Roots& roots, const Backend& backend, bool fuse = true);
 
   const std::vector<Group>& groups() const { return groups_; }
   /// The value that stands for `v`: equal calls are made once.

@@ -24,8 +24,8 @@ enum class Role : std::uint8_t { full, kept, reduction, none };
 
 class Groups {
  public:
-  Groups(const Ordered& g, const Schedule& s, const Backend& b)
-      : g_(g), s_(s), backend_(b), part_of_(g.nodes.size(), -1), words_((g.nodes.size() + 63) / 64) {
+  Groups(const Ordered& g, const Schedule& s, const Backend& b, bool fuse)
+      : g_(g), s_(s), fuse_(fuse), part_of_(g.nodes.size(), -1), words_((g.nodes.size() + 63) / 64) {
     for (const Node* n : g.nodes) axes_.push_back(reduced_axes(*n, b));
   }
 
@@ -271,7 +271,7 @@ class Groups {
     std::vector<int> sources;
     const char* reason = own ? nullptr : "it is no op that fuses";
     int home = -1;
-    if (own) {
+    if (own && fuse_) {
       for (const int b : g_.before[at(i)]) {
         if (!is_memory(b)) sources.push_back(part_of_[at(b)]);
       }
@@ -324,6 +324,8 @@ class Groups {
       for (const int i : part(p).nodes) g.nodes.push_back(g_.nodes[at(i)]);
       // A reduction alone has more ways than a fused pass has.
       g.fused = part(p).fuses && !(g.nodes.size() == 1 && !g.nodes[0]->is_elementwise());
+      // Op by op means by the eager entries, where there is one.
+      if (!fuse_ && g.nodes[0]->kind == NodeKind::call) g.fused = false;
       if (!is_memory(part(p).nodes[0])) groups.push_back(std::move(g));
       for (const int q : after[at(p)]) {
         if (--waits[at(q)] == 0) ready.emplace(part(q).nodes.back(), q);
@@ -334,7 +336,7 @@ class Groups {
 
   const Ordered& g_;
   const Schedule& s_;
-  const Backend& backend_;
+  bool fuse_;
   std::vector<std::optional<std::uint64_t>> axes_;  // by node: what a reduction reduces
   std::vector<Part> parts_;
   std::vector<int> part_of_;
@@ -344,8 +346,8 @@ class Groups {
 
 }  // namespace
 
-std::vector<Group> make_groups(const Ordered& graph, const Schedule& s, const Backend& backend) {
-  return Groups(graph, s, backend).make();
+std::vector<Group> make_groups(const Ordered& graph, const Schedule& s, const Backend& backend, bool fuse) {
+  return Groups(graph, s, backend, fuse).make();
 }
 
 }  // namespace hyalite::lazy

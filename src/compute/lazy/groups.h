@@ -29,6 +29,6 @@ struct Ordered {
 };
 
 /// The groups, each after those that it needs, else as the program has them.
-std::vector<Group> make_groups(const Ordered& graph, const Schedule& s, const Backend& backend);
+std::vector<Group> make_groups(const Ordered& graph, const Schedule& s, const Backend& backend, bool fuse);
 
 }  // namespace hyalite::lazy

@@ -40,7 +40,8 @@ struct Plan::Running {
   }
 };
 
-Plan::Plan(const Roots& roots, int inputs, Backend& backend) : schedule_(roots, backend), backend_(backend) {
+Plan::Plan(const Roots& roots, int inputs, Backend& backend, bool fuse)
+    : schedule_(roots, backend, fuse), backend_(backend) {
   for (int i = 0; i < inputs; ++i) buffers_.push_back({0, i, false});
   const Roots& r = schedule_.roots();
   for (std::size_t e = 0; e < r.effects.size(); ++e) {
@@ -157,8 +158,10 @@ void Plan::add_step(const Group& g) {
                         {{"op", std::string(n.op->name())}, {"device", std::string(backend_.name)}});
     }
     for (const Input& in : n.in) s.in.push_back(in.is_number ? -1 : buffer_of(resolve(in.use.from)));
-    for (int k = 0; k < static_cast<int>(n.out.size()); ++k)
-      s.out.push_back(buffer_of({NodeRef::share(g.nodes[0]), k}));
+    for (int k = 0; k < static_cast<int>(n.out.size()); ++k) {
+      s.made.push_back({NodeRef::share(g.nodes[0]), k});
+      s.out.push_back(buffer_of(s.made.back()));
+    }
     std::erase(s.in, -1);
     steps_.push_back(std::move(s));
     return;
@@ -172,6 +175,7 @@ void Plan::add_step(const Group& g) {
   }
   for (const Value& v : in) s.in.push_back(buffer_of(v));
   for (const Value& v : out) s.out.push_back(buffer_of(v));
+  s.made = out;
   for (std::size_t k = 0; k < s.out.size(); ++k) {
     for (std::size_t i = 0; i < s.in.size(); ++i) {
       if (s.in[i] == s.out[k]) s.program.replaces[k] = static_cast<int>(i);
@@ -268,7 +272,8 @@ void Plan::call(const Step& s, Running& r, Recorder* rec) const {
   }
 }
 
-void Plan::run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, Recorder* rec) const {
+void Plan::run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, Recorder* rec,
+               const Watch* watch) const {
   Running r{inputs, SmallVector<Ref<Storage>, 8>(buffers_.size()), buffers_};
   const auto make = [&](int b) {
     Ref<Storage>& s = r.storages[static_cast<std::size_t>(b)];
@@ -290,6 +295,10 @@ void Plan::run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, 
       s.kernel->run({in, s.in.size()}, {out, s.out.size()}, rec);
     } else {
       call(s, r, rec);
+    }
+    for (std::size_t k = 0; watch != nullptr && k < s.out.size(); ++k) {
+      const TensorImpl& form = *s.made[k].node->out[static_cast<std::size_t>(s.made[k].output)];
+      (*watch)(static_cast<int>(&s - steps_.data()), s.made[k], *tensor_over(form, r.memory(s.out[k])));
     }
     for (const int b : s.done) r.storages[static_cast<std::size_t>(b)] = {};
   }

@@ -1,6 +1,7 @@
 /// A schedule made ready to run again and again: memory by number, kernels, calls.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -15,8 +16,9 @@ namespace hyalite::lazy {
 /// Runs what a graph's roots need, over memory that is given each time. Does not change, so that threads may share it.
 class Plan {
  public:
-  /// `inputs` slots, numbered by the graph's input nodes. Throws Unsupported where the backend lacks an op.
-  Plan(const Roots& roots, int inputs, Backend& backend);
+  /// `inputs` slots, numbered by the graph's input nodes. Throws Unsupported where the backend lacks an op. Without
+  /// `fuse` each op is a step of its own, by its eager entry.
+  Plan(const Roots& roots, int inputs, Backend& backend, bool fuse = true);
 
   /// A step as people see it.
   struct StepText {
@@ -35,7 +37,12 @@ class Plan {
   std::int64_t temporary_bytes() const;
 
   /// Runs it; gives the memory of each result, in the order of the roots.
-  void run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, Recorder* rec) const;
+  void run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, Recorder* rec) const {
+    run(inputs, results, rec, nullptr);
+  }
+  /// Told of each value that is in memory after a step: the step's number, the value, its elements.
+  using Watch = std::function<void(int step, const Value& value, const TensorImpl& elements)>;
+  void run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, Recorder* rec, const Watch* watch) const;
   std::size_t results() const { return results_.size(); }
 
  private:
@@ -49,6 +56,7 @@ class Plan {
     Program program;                      // of a kernel
     const Group* group = nullptr;
     std::vector<int> in, out;  // buffers
+    std::vector<Value> made;   // by output
     std::vector<int> fresh;    // buffers that begin here
     std::vector<int> done;     // buffers that are needed no more after it
   };

@@ -262,6 +262,12 @@ Use Tracer::read(const TensorImpl& t) {
   return {value_of(*t.storage()), form_of(t)};
 }
 
+TensorRef Tracer::given(Dtype dtype, Dims shape) {
+  const NodeRef n = Node::make(NodeKind::input);
+  n->out.push_back(form_of(dtype, shape, row_major(shape), 0));
+  return foreseen(n, 0);
+}
+
 TensorRef Tracer::foreseen(const NodeRef& node, int k) {
   const TensorImpl& form = *node->out[static_cast<std::size_t>(k)];
   auto* cell = new TracedCell{this, {node, k}};

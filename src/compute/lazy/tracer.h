@@ -36,6 +36,8 @@ class Tracer {
   void set_value(Storage& s, lazy::Value v);
   /// A tensor that is output `k` of the node.
   TensorRef foreseen(const lazy::NodeRef& node, int k);
+  /// A tensor whose value is given when the graph runs. The maker numbers its slot.
+  TensorRef given(Dtype dtype, Dims shape);
   /// Memory that the function made of values from outside may be read while it is traced.
   void allow_reading(Storage& s) { made_outside_.emplace(&s, Ref<Storage>::share(&s)); }
   /// Whether it did, which is then no memory of anybody else.
