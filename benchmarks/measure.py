@@ -169,7 +169,7 @@ def run_row(row, libraries, floor, rounds):
     import numpy
 
     arrays = row.inputs(numpy)
-    expected = eval(row.reference, {"np": numpy, **arrays})
+    expected = eval(row.reference, {"np": numpy, **row.names, **arrays})
     results, visits = [], []
     for entry in row.entries:
         result = Result(entry.label, entry.library, " or ".join(entry.expressions), "", entry.variant)

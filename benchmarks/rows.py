@@ -1,7 +1,7 @@
 """The rows of the table: what is computed, by which statement in which library, and the goal."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import native
@@ -58,6 +58,7 @@ class Row:
     visit: float = 0.006  # seconds one timed loop should take
     family: str = ""  # the rows that it is averaged with
     values: bool = True  # false where only the shape of the result is fixed
+    names: dict = field(default_factory=dict)  # that the reference uses beside NumPy and the arrays
 
     @property
     def higher_is_better(self):

@@ -24,6 +24,10 @@ def rows_of(table):
 
     if table == "small":
         return {row.key: row for row in small_rows.small_rows()}
+    if table == "compiled":
+        import compiled_rows
+
+        return {row.key: row for row in compiled_rows.compiled_rows()}
     return {row.key: row for row in rows.statement_rows()} | {"import": None, "size": None}
 
 
@@ -38,8 +42,9 @@ def parse(arguments):
         "table",
         nargs="?",
         default="main",
-        choices=("main", "small"),
-        help="main (default): the README's; small: calls on 0-d, 8 and 256 elements over the whole public surface",
+        choices=("main", "small", "compiled"),
+        help="main (default): the README's; small: calls on 0-d, 8 and 256 elements over the whole public surface; "
+        "compiled: whole functions",
     )
     parser.add_argument("--rows", help="comma-separated keys; of small also families, and keys without @size")
     parser.add_argument("--exclude", default="", help="libraries to leave out, comma-separated, by import name")

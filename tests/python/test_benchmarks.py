@@ -9,6 +9,7 @@ import pytest
 import hyalite as hl
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
+import compiled_rows  # noqa: E402
 import measure  # noqa: E402
 import peers  # noqa: E402
 import small_rows  # noqa: E402
@@ -34,3 +35,15 @@ def test_keys_are_unique_and_no_row_is_named_like_a_family():
     names = {small.name for family in small_rows.FAMILIES for small in family.rows}
     assert len(keys) == len(set(keys))
     assert names & {family.name for family in small_rows.FAMILIES} == set()
+
+
+@pytest.mark.parametrize("key", [row.key for row in compiled_rows.compiled_rows()])
+def test_a_compiled_row_gives_numpys_value(key, monkeypatch):
+    monkeypatch.setattr(compiled_rows, "BIG", 5000)
+    row = next(row for row in compiled_rows.compiled_rows() if row.key == key)
+    whole = row.inputs(np)
+    arrays = whole if key == "network" else {k: np.ascontiguousarray(a[..., :64][:64]) for k, a in whole.items()}
+    expected = eval(row.reference, {"np": np, **row.names, **arrays})
+    for entry in row.entries:
+        if entry.library in LIBRARIES and not entry.missing:
+            measure.Statement(row, entry, LIBRARIES[entry.library], arrays, expected)

@@ -392,7 +392,7 @@ def test_overlapping_arguments():
             assert same(compiled(*make(b)), f(*make(a))) and same(a, b)
 
 
-# ---- gradients through a compiled function ----------------------------------------------------------------------------
+# ---- gradients through a compiled function ---------------------------------------------------------------------------
 
 
 def gradients(f, args):
