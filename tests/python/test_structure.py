@@ -520,9 +520,10 @@ def test_every_source_opens_with_a_sentence():
 # ---- src/README.md --------------------------------------------------------------------------------------------------
 
 
-def test_the_walk_names_what_is_there():
+@pytest.mark.parametrize("page", ["src/README.md", "docs/lazy.md"])
+def test_the_walk_names_what_is_there(page):
     """Each path exists, and each other name in backticks stands in one of the files that its line names."""
-    text = (SRC / "README.md").read_text()
+    text = (ROOT / page).read_text()
     hops = 0
     for number, line in enumerate(text.splitlines(), 1):
         quoted = re.findall(r"`([^`]+)`", line)
@@ -537,18 +538,18 @@ def test_the_walk_names_what_is_there():
             ]
             places.append(BUILD / "generated/hyalite" / q)
             there = [p for p in places if p.exists()]
-            assert there, f"src/README.md:{number}: {q} does not exist"
+            assert there, f"{page}:{number}: {q} does not exist"
             files += [p for p in there[:1] if p.is_file()]
         if not re.match(r"\d+\. ", line):
             continue
         hops += 1
-        assert files, f"src/README.md:{number}: a hop without a file"
+        assert files, f"{page}:{number}: a hop without a file"
         content = "\n".join(p.read_text() for p in files)
         for q in quoted:
             if q in paths or q == "a + b":
                 continue
             for word in re.findall(r"\w+", q):
-                assert re.search(rf"\b{re.escape(word)}\b", content), f"src/README.md:{number}: {q} is not in {paths}"
+                assert re.search(rf"\b{re.escape(word)}\b", content), f"{page}:{number}: {q} is not in {paths}"
     assert hops >= 20
 
 
