@@ -237,6 +237,96 @@ def test_random_reductions(sizes, threads):
     assert min(passes[k] for k in ("flat", "rows", "columns", "call")) >= (10 if sizes == "small" else 2), passes
 
 
+# ---- other libraries' bug reports (cases.md) ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"])
+def test_case_19_casts_of_what_an_integer_does_not_hold(to):
+    values = [np.nan, np.inf, -np.inf, 2.0**31, -2.0, 68469.13, 1e30, -0.0, 3.7]
+    for n in (1, 7, 9, 64, 1000):
+        x = hl.asarray(np.resize(np.float32(values), 3 * n))
+        for y in (x[:n], x[::3], x[::-1]):
+            check(lambda x: (x * 1).astype(getattr(hl, to)), y)
+
+
+def test_case_23_float8_is_rounded_as_eagerly():
+    x = hl.asarray(np.float32([4.25, 4.75, 464, 2**-10, 1.5 * 2**-9, 465, 1000, np.inf, np.nan]))
+    check(lambda x: (x * 1).astype(hl.float8_e4m3fn).astype(hl.float32) * 2, x)
+    assert hl.compile(lambda x: x.astype(hl.float8_e4m3fn).astype(hl.float32))(x).tolist()[:5] == [
+        4, 5, 448, 0, 2**-8,
+    ]  # fmt: skip
+
+
+def test_case_30_subnormal_numbers_stay():
+    x = hl.asarray(np.full(100_000, 2.0**-126, dtype=np.float32))
+    out = check(lambda x: x * 0.25 + 0.0, x)(x)
+    assert out[0].item() == out[-1].item() == 2.0**-128
+    assert 2.0**-1022 * 0.25 > 0
+
+
+@pytest.mark.parametrize("op", ["exp", "tanh", "sigmoid", "sin", "log1p", "erf", "sqrt", "gelu"])
+def test_case_35_strided_and_contiguous_operands(op):
+    values = np.linspace(-12, 12, 4001, dtype=np.float32)
+    wide = hl.zeros(3 * 4001)
+    wide[::3] = hl.asarray(values)
+    compiled = hl.compile(lambda x: getattr(hl, op)(x) * 1)
+    for n in (*range(1, 18), 4001):
+        x = hl.asarray(values[:n].copy())
+        assert bits(compiled(x)) == bits(compiled(wide[::3][:n])) == bits(getattr(hl, op)(x) * 1)
+
+
+def test_case_63_more_elements_than_32_bits_count():
+    n = 2**31 + 8
+    compiled = hl.compile(
+        lambda x: (hl.sum(hl.broadcast_to(x, (n,)), dtype=hl.int64), hl.argmax(hl.broadcast_to(x, n)))
+    )
+    total, place = compiled(hl.ones(1, dtype=hl.int8))
+    assert total.item() == n and place.item() == 0
+
+
+def test_case_66_a_long_chain():
+    def chain(a):
+        for _ in range(100_000):
+            a = a * 0.5 + 1
+        return a
+
+    compiled = hl.compile(chain)
+    assert compiled(hl.zeros(5)).tolist() == [2.0] * 5
+    assert compiled.plan().temporary_bytes <= 40
+    x = hl.zeros(5).requires_grad_(True)
+    few = hl.compile(lambda a: hl.grad(lambda a: hl.sum(chain(a)))(a))
+    assert few(x.detach()).tolist() == [0.0] * 5
+
+
+def test_case_68_what_is_fused_has_the_bits_of_step_by_step():
+    p = hl.asarray(np.float32([0.1, 0.2, 0.3, 0.4]))
+    check(
+        lambda p, u: hl.sum((hl.concat([p[:1], p[:1] + p[1:2]]) < u).astype(hl.int64)), p, hl.asarray(np.float32(0.25))
+    )
+    check(lambda x: hl.sigmoid(x) * 1, hl.asarray(np.linspace(-9, 9, 4001, dtype=np.float32)))
+
+    def write(x):
+        out = hl.zeros((3, 5, 2 * 1026))
+        out[:, ::2, ::2] = hl.exp(x) * 2
+        return out
+
+    check(write, normal(3, 3, 1026))
+
+
+def test_a_thousand_inputs():
+    xs = [normal(16, seed=i) for i in range(1000)]
+
+    def total(*xs):
+        t = xs[0]
+        for x in xs[1:]:
+            t = t + x
+        return t
+
+    compiled = check(total, *xs)
+    assert 50 <= compiled.plan().kernels <= 60
+    assert {s["reason"] for s in compiled.plan().steps[1:]} == {"the group has as many operands as it can"}
+
+
 # ---- effects --------------------------------------------------------------------------------------------------------
 
 
