@@ -34,6 +34,7 @@ bool is_list(PyObject* o) { return PyList_CheckExact(o) != 0; }
 bool is_tuple(PyObject* o) { return PyTuple_Check(o) != 0; }
 
 /// Whether `o` is the value that the function was traced with: of numbers and texts what they say, of others which.
+/// Only what compares without running code of its own is compared.
 bool same_value(PyObject* then, PyObject* o) {
   if (then == o) return true;
   if (Py_TYPE(then) != Py_TYPE(o)) return false;
@@ -41,7 +42,11 @@ bool same_value(PyObject* then, PyObject* o) {
     const double a = PyFloat_AS_DOUBLE(then), b = PyFloat_AS_DOUBLE(o);
     return std::memcmp(&a, &b, sizeof a) == 0;
   }
-  if (!PyLong_Check(o) && !PyUnicode_CheckExact(o) && !PyBytes_CheckExact(o) && !PyComplex_CheckExact(o)) return false;
+  if (PyComplex_CheckExact(o)) {
+    const Py_complex a = PyComplex_AsCComplex(then), b = PyComplex_AsCComplex(o);
+    return std::memcmp(&a, &b, sizeof a) == 0;
+  }
+  if (!PyLong_CheckExact(o) && !PyUnicode_CheckExact(o) && !PyBytes_CheckExact(o)) return false;
   const int equal = PyObject_RichCompareBool(then, o, Py_EQ);
   if (equal < 0) throw PythonError();
   return equal != 0;

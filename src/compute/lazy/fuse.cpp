@@ -298,14 +298,17 @@ void Schedule::check() const {
         if (!v.node || v.node->kind == NodeKind::input || v.node->kind == NodeKind::empty) return;
         if (!done.contains(v.node.get())) fail(*n, "runs before what it reads");
       };
-      for (const Input& in : n->in) {
-        const Value v = resolve(in.use.from);
+      const auto moved = g.moved.find(n);
+      for (std::size_t k = 0; k < n->in.size(); ++k) {
+        const Value v = resolve(n->in[k].use.from);
         need(v);
         if (!v.node || !rank.contains(v.node.get()) || rank.at(v.node.get()) != rank.at(n)) continue;
         const TensorImpl& made = *v.node->out[static_cast<std::size_t>(v.output)];
-        const bool kept = g.pass.is_kept(made) && g.pass.is_kept(*in.use.form);
-        const bool repeats = g.pass.is_kept(made) && g.pass.repeats_kept(*in.use.form);
-        if (!same_form(*in.use.form, made) && !kept && !repeats)
+        const bool as_seen = moved != g.moved.end() && moved->second[k];
+        const TensorImpl& form = as_seen ? *moved->second[k] : *n->in[k].use.form;
+        const bool kept = g.pass.is_kept(made) && g.pass.is_kept(form);
+        const bool repeats = g.pass.is_kept(made) && g.pass.repeats_kept(form);
+        if (!same_form(form, made) && !kept && !repeats && !g.moved.contains(v.node.get()))
           fail(*n, "reads in another order what its own group makes");
       }
       need(base_of(*n));
@@ -325,7 +328,8 @@ void Schedule::check() const {
     if (g.fused) {
       for (const Node* n : g.nodes) {
         const TensorImpl& out = *n->out[0];
-        if (!g.pass.is_full(out.shape()) && !g.pass.is_kept(out)) fail(*n, "has another shape than its group");
+        if (!g.pass.is_full(out.shape()) && !g.pass.is_kept(out) && !g.moved.contains(n))
+          fail(*n, "has another shape than its group");
       }
     } else if (g.nodes.size() != 1) {
       fail(*g.nodes[0], "is not alone");

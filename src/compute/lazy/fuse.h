@@ -30,8 +30,9 @@ struct Roots {
 /// Nodes that run as one kernel, or one call of the backend.
 struct Group {
   bool fused = false;
-  std::vector<Node*> nodes;      ///< in the order in which they run
-  Pass pass;                     ///< of a fused group
+  std::vector<Node*> nodes;  ///< in the order in which they run
+  Pass pass;                 ///< of a fused group
+  Moved moved;
   const char* reason = nullptr;  ///< why it does not go on with what its operands come from
 };
 

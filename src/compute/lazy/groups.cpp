@@ -17,6 +17,7 @@ struct Part {
   bool fuses = false;      // more may join
   const char* reason = nullptr;
   Pass pass;
+  Moved moved;
 };
 
 /// What a node is to a pass.
@@ -58,6 +59,109 @@ class Groups {
 
   // ---- what may join ----
 
+  /// Whether the node is computed in the order of one who reads it through a view.
+  bool is_moved(int i) const {
+    const int p = part_of_[at(i)];
+    return p >= 0 && parts_[at(p)].moved.contains(&node(i));
+  }
+  /// How the node reads its operand k.
+  const TensorImpl& form_of(int i, std::size_t k) const {
+    const int p = part_of_[at(i)];
+    if (p >= 0) {
+      const auto found = parts_[at(p)].moved.find(&node(i));
+      if (found != parts_[at(p)].moved.end() && found->second[k]) return *found->second[k];
+    }
+    return *node(i).in[k].use.form;
+  }
+
+  /// Part q as the operand k of node i sees it: null unless i, through that view, is all that needs anything of q.
+  std::optional<Moved> moved_to(int q, int i, std::size_t k) {
+    if (!part(q).fuses || part(q).pass.kind != Pass::flat) return {};
+    const TensorImpl& seen = *node(i).in[k].use.form;
+    const Value v = s_.resolve(node(i).in[k].use.from);
+    const TensorImpl& made = *v.node->out[at(v.output)];
+    if (!part(q).moved.empty() && part(q).moved.contains(v.node.get())) return {};
+    Moved moved;
+    const std::unordered_set<int> inside(part(q).nodes.begin(), part(q).nodes.end());
+    for (const int member : part(q).nodes) {
+      const Node& n = node(member);
+      if (n.base.node || is_root(&n)) return {};
+      for (const Ordered::Reader& r : g_.readers[at(member)]) {
+        const bool here = inside.contains(r.node) || (r.node == i && &n == v.node.get() && r.form == &seen);
+        if (!here) return {};
+      }
+      for (const Ordered::Overwrite& o : g_.overwrites) {
+        if (o.writer == member || o.reader == member) return {};
+      }
+      // All of it is in one order, so that one view serves for all.
+      if (!is_moved(member) && !same_form_but_dtype(*n.out[0], made)) return {};
+      std::vector<TensorRef> forms(n.in.size());
+      for (std::size_t j = 0; j < n.in.size(); ++j) {
+        const Value from = s_.resolve(n.in[j].use.from);
+        if (!from.node || inside.contains(g_.place.at(from.node.get()))) continue;
+        const TensorRef as_seen = TensorImpl::make(made.dtype(), {}, seen.shape(), seen.strides(), {}, seen.offset());
+        const std::optional<TensorRef> form = seen_through(form_of(member, j), made, *as_seen);
+        if (!form) return {};
+        forms[j] = *form;
+      }
+      moved.emplace(&n, std::move(forms));
+    }
+    return moved;
+  }
+  static bool same_form_but_dtype(const TensorImpl& a, const TensorImpl& b) {
+    return a.offset() == b.offset() && same_dims(a.shape(), b.shape()) && same_dims(a.strides(), b.strides());
+  }
+
+  /// Takes the parts that node i, which has just begun or joined part p, reads through views into p.
+  void take_through_views(int i, int p) {
+    for (std::size_t k = 0; k < node(i).in.size(); ++k) {
+      const Value v = s_.resolve(node(i).in[k].use.from);
+      if (!v.node || v.node->kind == NodeKind::input || v.node->kind == NodeKind::empty) continue;
+      const int q = part_of(v);
+      const TensorImpl& seen = *node(i).in[k].use.form;
+      const TensorImpl& made = *v.node->out[at(v.output)];
+      if (q == p || part(p).pass.kind != Pass::flat || !part(p).pass.is_full(seen.shape()) || same_form(seen, made))
+        continue;
+      // What is repeated is computed once, and kept.
+      if (seen.numel() > made.numel() || is_moved(i)) continue;
+      std::optional<Moved> moved = moved_to(q, i, k);
+      if (!moved || needs(q, p)) continue;
+      std::vector<int> members = part(p).nodes;
+      members.insert(members.end(), part(q).nodes.begin(), part(q).nodes.end());
+      std::ranges::sort(members);
+      if (static_cast<int>(members.size()) > most_nodes_of_group || operands_of(members) > most_operands_of_group)
+        continue;
+      bool between = false;
+      for (const int member : part(p).nodes) {
+        for (const int b : g_.before[at(member)]) {
+          const int x = part_of_[at(b)];
+          between |= x != p && x != q && needs(x, q);
+        }
+      }
+      if (between) continue;
+      part(p).moved.merge(*moved);
+      join(p, q, std::move(members));
+    }
+  }
+
+  /// Makes one part of both.
+  void join(int p, int q, std::vector<int> members) {
+    if (part(q).nodes.front() < part(p).nodes.front()) part(p).reason = part(q).reason;
+    for (const int i : part(q).nodes) part_of_[at(i)] = p;
+    part(p).nodes = std::move(members);
+    part(p).moved.merge(part(q).moved);
+    part(q).nodes.clear();
+    std::vector<std::uint64_t>& own = needed_[at(p)];
+    for (std::size_t w = 0; w < words_; ++w) own[w] |= needed_[at(q)][w];
+    own[at(q) / 64] &= ~(std::uint64_t{1} << (q % 64));
+    const std::vector<std::uint64_t> all = own;
+    for (int r = 0; r < static_cast<int>(parts_.size()); ++r) {
+      if (r == p || (!needs(r, q) && !needs(r, p))) continue;
+      for (std::size_t w = 0; w < words_; ++w) needed_[at(r)][w] |= all[w];
+      set(needed_[at(r)], p);
+    }
+  }
+
   Role role(int i, const Pass& pass) const {
     const Node& n = node(i);
     if (axes_[at(i)]) {
@@ -65,6 +169,7 @@ class Groups {
       return whole && pass.kind != Pass::flat && pass.is_kept(*n.out[0]) ? Role::reduction : Role::none;
     }
     if (!n.is_elementwise()) return Role::none;
+    if (is_moved(i)) return Role::full;
     if (pass.is_full(n.out[0]->shape())) return Role::full;
     return pass.is_kept(*n.out[0]) ? Role::kept : Role::none;
   }
@@ -72,10 +177,10 @@ class Groups {
   /// Whether the node can read an operand as it does, where part p walks by `pass`.
   const char* why_not_read(int i, int p, const Pass& pass) const {
     const Role mine = role(i, pass);
-    for (const Input& in : node(i).in) {
-      const Value v = s_.resolve(in.use.from);
+    for (std::size_t k = 0; k < node(i).in.size(); ++k) {
+      const Value v = s_.resolve(node(i).in[k].use.from);
       if (!v.node) continue;
-      const TensorImpl& form = *in.use.form;
+      const TensorImpl& form = form_of(i, k);
       if (part_of(v) != p) {
         if (pass.kind == Pass::flat) continue;
         const bool readable = mine == Role::kept ? pass.is_kept(form) || form.numel() == 1 : pass.can_read(form);
@@ -85,7 +190,8 @@ class Groups {
       const TensorImpl& made = *v.node->out[at(v.output)];
       const Role other = role(g_.place.at(v.node.get()), pass);
       if (other == Role::full && mine != Role::kept) {
-        if (same_form(form, made)) continue;
+        // What was moved is in the order of those who read it here.
+        if (same_form(form, made) || is_moved(g_.place.at(v.node.get()))) continue;
         return same_dims(form.shape(), made.shape()) ? "it reads its operand through a view"
                                                      : "its operand is broadcast: computed once";
       }
@@ -115,13 +221,13 @@ class Groups {
     int count = 0;
     const std::unordered_set<int> inside(members.begin(), members.end());
     for (const int i : members) {
-      for (const Input& in : node(i).in) {
-        const Value v = s_.resolve(in.use.from);
+      for (std::size_t k = 0; k < node(i).in.size(); ++k) {
+        const Value v = s_.resolve(node(i).in[k].use.from);
         if (!v.node || inside.contains(g_.place.at(v.node.get()))) continue;
         const bool known = std::ranges::any_of(
-            seen, [&](const auto& o) { return o.first == v && same_form(*o.second, *in.use.form); });
+            seen, [&](const auto& o) { return o.first == v && same_form(*o.second, form_of(i, k)); });
         if (known) continue;
-        seen.emplace_back(v, in.use.form.get());
+        seen.emplace_back(v, &form_of(i, k));
         ++count;
       }
       bool stored = static_cast<bool>(node(i).base.node) || is_root(&node(i));
@@ -170,7 +276,7 @@ class Groups {
       const Role mine = role(i, pass);
       if (mine == Role::none) return "it has another shape";
       for (const TensorRef& out : node(i).out) {
-        if (mine == Role::full && (!out->contiguous() || out->offset() != 0 || node(i).base.node))
+        if (mine == Role::full && !is_moved(i) && (!out->contiguous() || out->offset() != 0 || node(i).base.node))
           return "a result lies in memory in a way that the pass cannot follow";
       }
       if (const char* why = why_not_read(i, p, pass)) return why;
@@ -226,25 +332,15 @@ class Groups {
         if (x != p && x != q && needs(x, q)) return;
       }
     }
-    for (const int i : part(q).nodes) part_of_[at(i)] = p;
-    part(p).nodes = std::move(members);
     part(p).pass = pass;
-    part(q).nodes.clear();
-    std::vector<std::uint64_t>& own = needed_[at(p)];
-    own[at(q) / 64] &= ~(std::uint64_t{1} << (q % 64));
-    const std::vector<std::uint64_t> all = own;
-    for (int r = 0; r < static_cast<int>(parts_.size()); ++r) {
-      if (r == p || (!needs(r, q) && !needs(r, p))) continue;
-      for (std::size_t w = 0; w < words_; ++w) needed_[at(r)][w] |= all[w];
-      set(needed_[at(r)], p);
-    }
+    join(p, q, std::move(members));
   }
 
   // ---- growing ----
 
   int begin(int i, bool fuses, const char* reason, const Pass& pass = {}) {
     part_of_[at(i)] = static_cast<int>(parts_.size());
-    parts_.push_back({{i}, fuses, reason, pass});
+    parts_.push_back({{i}, fuses, reason, pass, {}});
     needed_.emplace_back(words_);
     return part_of_[at(i)];
   }
@@ -296,6 +392,7 @@ class Groups {
     }
     for (const int b : g_.before[at(i)]) add_need(home, part_of_[at(b)]);
     for (const int p : sources) merge(home, p);
+    if (own && fuse_) take_through_views(i, home);
   }
 
   std::vector<Group> ordered() {
@@ -321,6 +418,7 @@ class Groups {
       Group g;
       g.reason = part(p).reason;
       g.pass = part(p).pass;
+      g.moved = std::move(part(p).moved);
       for (const int i : part(p).nodes) g.nodes.push_back(g_.nodes[at(i)]);
       // A reduction alone has more ways than a fused pass has.
       g.fused = part(p).fuses && !(g.nodes.size() == 1 && !g.nodes[0]->is_elementwise());

@@ -1,6 +1,10 @@
 /// Which shapes and strides a fused group can walk.
 #include "compute/lazy/pass.h"
 
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
 #include "ops/reduce.h"
 
 namespace hyalite::lazy {
@@ -62,6 +66,57 @@ bool Pass::can_read(const TensorImpl& form) const {
   if (form.ndim() > n) return false;
   const bool behind = one_axis(form, shape, split, n);
   return kind != columns ? behind : behind && one_axis(form, shape, 0, split);
+}
+
+std::optional<TensorRef> seen_through(const TensorImpl& operand, const TensorImpl& made, const TensorImpl& seen) {
+  const int n = made.ndim(), extra = n - operand.ndim();
+  const auto at = [](int i) { return static_cast<std::size_t>(i); };
+  if (extra < 0 || made.offset() != 0 || made.numel() == 0 || seen.numel() == 0 || made.dtype() != seen.dtype())
+    return {};
+  // Where the view begins, axis by axis: the made one is dense, so its strides are places of a number.
+  std::array<int, max_rank> order;
+  for (int i = 0; i < n; ++i) order[at(i)] = i;
+  sort_axes(order.data(), order.data() + n,
+            [&](int a, int b) { return made.strides()[at(a)] > made.strides()[at(b)]; });
+  std::int64_t rest = seen.offset(), dense = 1;
+  std::array<std::int64_t, max_rank> first{};
+  for (int k = 0; k < n; ++k) {
+    const auto d = at(order[at(k)]);
+    if (made.shape()[d] == 1) continue;
+    first[d] = rest / made.strides()[d];
+    rest %= made.strides()[d];
+    if (first[d] >= made.shape()[d]) return {};
+  }
+  for (int k = n - 1; k >= 0; --k) {
+    const auto d = at(order[at(k)]);
+    if (made.shape()[d] == 1) continue;
+    if (made.strides()[d] != dense) return {};
+    dense *= made.shape()[d];
+  }
+  if (rest != 0) return {};
+  const auto operand_stride = [&](int d) {
+    const bool repeats = d < extra || operand.shape()[at(d - extra)] == 1;
+    return repeats ? 0 : operand.strides()[at(d - extra)];
+  };
+  std::int64_t offset = operand.offset();
+  for (int d = 0; d < n; ++d) offset += first[at(d)] * operand_stride(d);
+  DimList strides(seen.ndim(), 0);
+  std::uint64_t used = 0;
+  for (int j = 0; j < seen.ndim(); ++j) {
+    const std::int64_t size = seen.shape()[at(j)], step = seen.strides()[at(j)];
+    if (size == 1 || step == 0) continue;
+    int axis = -1;
+    for (int d = 0; d < n && axis < 0; ++d) {
+      const std::int64_t unit = made.strides()[at(d)], extent = made.shape()[at(d)];
+      if (extent > 1 && step % unit == 0 && std::abs(step) < unit * extent) axis = d;
+    }
+    if (axis < 0 || (used >> axis & 1) != 0) return {};
+    used |= std::uint64_t{1} << axis;
+    const std::int64_t by = step / made.strides()[at(axis)], last = first[at(axis)] + by * (size - 1);
+    if (last < 0 || last >= made.shape()[at(axis)]) return {};
+    strides[j] = by * operand_stride(axis);
+  }
+  return TensorImpl::make(operand.dtype(), {}, seen.shape(), strides, {}, offset);
 }
 
 std::optional<std::uint64_t> reduced_axes(const Node& n, const Backend& backend) {

@@ -1,6 +1,7 @@
 /// How a fused group walks its elements.
 #pragma once
 
+#include <map>
 #include <optional>
 
 #include "compute/lazy/graph.h"
@@ -32,6 +33,15 @@ struct Pass {
   /// Whether the operand's axes on each side of the split are one axis in memory. Of rows, only those that are reduced.
   bool can_read(const TensorImpl& form) const;
 };
+
+/// Nodes that are computed in the order of the one who reads them through a view, with the forms of their operands by
+/// place; null for what comes from the group itself.
+using Moved = std::map<const Node*, std::vector<TensorRef>>;
+
+/// How an operand of an elementwise node lies where the node's result is read through a view, so that the node can be
+/// computed in the view's order: `made` is what the node makes, `seen` the view of it. None where the view is no
+/// selection of whole axes, in steps.
+std::optional<TensorRef> seen_through(const TensorImpl& operand, const TensorImpl& made, const TensorImpl& seen);
 
 /// The axes that a call reduces, if it is a reduction that the backend takes into a fused group.
 std::optional<std::uint64_t> reduced_axes(const Node& n, const Backend& backend);

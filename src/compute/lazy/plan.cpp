@@ -168,7 +168,7 @@ void Plan::add_step(const Group& g) {
   }
   const auto stores = [&](const Node& n, int k) { return n.base.node || needed_.contains({&n, k}); };
   std::vector<Value> in, out;
-  s.program = make_program(g.pass, g.nodes, resolve, stores, in, out);
+  s.program = make_program(g.pass, g.nodes, g.moved, resolve, stores, in, out);
   if (out.empty() || in.size() + out.size() > static_cast<std::size_t>(most_operands_of_group)) {
     throw std::logic_error("plan: a group of " + std::to_string(in.size()) + " inputs and " +
                            std::to_string(out.size()) + " outputs: " + text(s.program));

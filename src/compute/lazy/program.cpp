@@ -10,7 +10,7 @@
 
 namespace hyalite::lazy {
 
-Program make_program(const Pass& pass, const std::vector<Node*>& nodes,
+Program make_program(const Pass& pass, const std::vector<Node*>& nodes, const Moved& moved,
                      const std::function<Value(const Value&)>& resolve,
                      const std::function<bool(const Node&, int)>& stores, std::vector<Value>& in,
                      std::vector<Value>& out) {
@@ -38,14 +38,21 @@ Program make_program(const Pass& pass, const std::vector<Node*>& nodes,
     return static_cast<int>(p.numbers.size()) - 1;
   };
   // A reduction reads elements and makes a value for each kept place.
-  const auto makes_kept = [&](const Node& n) { return pass.kind != Pass::flat && !pass.is_full(n.out[0]->shape()); };
+  const auto makes_kept = [&](const Node& n) {
+    return pass.kind != Pass::flat && !pass.is_full(n.out[0]->shape()) && !moved.contains(&n);
+  };
   const auto reads_kept = [&](const Node& n) { return makes_kept(n) && n.is_elementwise(); };
+  const auto form_of = [&](const Node& n, std::size_t k) {
+    const auto at = moved.find(&n);
+    return at != moved.end() && at->second[k] ? at->second[k] : n.in[k].use.form;
+  };
   for (const Node* n : nodes) {
-    for (const Input& i : n->in) {
+    for (std::size_t k = 0; k < n->in.size(); ++k) {
+      const Input& i = n->in[k];
       if (i.is_number) {
         number_of(i.number);
       } else if (const Value v = resolve(i.use.from); v.node && !inside(v.node.get())) {
-        input_of(v, i.use.form, reads_kept(*n));
+        input_of(v, form_of(*n, k), reads_kept(*n));
       }
     }
   }
@@ -55,7 +62,8 @@ Program make_program(const Pass& pass, const std::vector<Node*>& nodes,
   std::map<std::pair<const Node*, int>, int> made;
   for (Node* n : nodes) {
     Program::Step step{NodeRef::share(n), {}, p.registers};
-    for (const Input& i : n->in) {
+    for (std::size_t k = 0; k < n->in.size(); ++k) {
+      const Input& i = n->in[k];
       if (i.absent()) {
         step.from.push_back(-1);
       } else if (i.is_number) {
@@ -63,7 +71,7 @@ Program make_program(const Pass& pass, const std::vector<Node*>& nodes,
       } else {
         const Value v = resolve(i.use.from);
         step.from.push_back(inside(v.node.get()) ? made.at({v.node.get(), v.output})
-                                                 : input_of(v, i.use.form, reads_kept(*n)));
+                                                 : input_of(v, form_of(*n, k), reads_kept(*n)));
       }
     }
     for (std::size_t k = 0; k < n->out.size(); ++k) {

@@ -38,7 +38,7 @@ struct Program {
 
 /// A program of the nodes, which stand in an order in which they can run. `stores(node, k)` says whether somebody else
 /// needs an output.
-Program make_program(const Pass& pass, const std::vector<Node*>& nodes,
+Program make_program(const Pass& pass, const std::vector<Node*>& nodes, const Moved& moved,
                      const std::function<Value(const Value&)>& resolve,
                      const std::function<bool(const Node&, int)>& stores, std::vector<Value>& in,
                      std::vector<Value>& out);
