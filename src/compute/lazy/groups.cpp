@@ -129,7 +129,8 @@ class Groups {
       std::vector<int> members = part(p).nodes;
       members.insert(members.end(), part(q).nodes.begin(), part(q).nodes.end());
       std::ranges::sort(members);
-      if (static_cast<int>(members.size()) > most_nodes_of_group || operands_of(members) > most_operands_of_group)
+      if (static_cast<int>(members.size()) > most_nodes_of_group ||
+          operands_of(members, part(p).pass) > most_operands_of_group)
         continue;
       bool between = false;
       for (const int member : part(p).nodes) {
@@ -216,18 +217,25 @@ class Groups {
   }
 
   /// Operands of the nodes together, those that stay inside left out.
-  int operands_of(const std::vector<int>& members) const {
-    std::vector<std::pair<Value, const TensorImpl*>> seen;
+  int operands_of(const std::vector<int>& members, const Pass& pass) const {
+    struct Seen {
+      Value value;
+      const TensorImpl* form;
+      bool kept;  // read as one value for each kept place, which is an operand of its own
+    };
+    std::vector<Seen> seen;
     int count = 0;
     const std::unordered_set<int> inside(members.begin(), members.end());
     for (const int i : members) {
+      const bool kept = role(i, pass) == Role::kept;
       for (std::size_t k = 0; k < node(i).in.size(); ++k) {
         const Value v = s_.resolve(node(i).in[k].use.from);
         if (!v.node || inside.contains(g_.place.at(v.node.get()))) continue;
+        const TensorImpl& form = form_of(i, k);
         const bool known = std::ranges::any_of(
-            seen, [&](const auto& o) { return o.first == v && same_form(*o.second, form_of(i, k)); });
+            seen, [&](const Seen& o) { return o.value == v && o.kept == kept && same_form(*o.form, form); });
         if (known) continue;
-        seen.emplace_back(v, &form_of(i, k));
+        seen.push_back({v, &form, kept});
         ++count;
       }
       bool stored = static_cast<bool>(node(i).base.node) || is_root(&node(i));
@@ -295,7 +303,7 @@ class Groups {
     std::vector<int> members = part(p).nodes;
     members.push_back(i);
     if ((why = why_not_walk(members, p, *joint)) != nullptr) return why;
-    if (operands_of(members) > most_operands_of_group) return "the group has as many operands as it can";
+    if (operands_of(members, *joint) > most_operands_of_group) return "the group has as many operands as it can";
     for (const int b : g_.before[at(i)]) {
       const int q = part_of_[at(b)];
       if (q != p && needs(q, p)) return "something between them has to run first";
@@ -315,7 +323,8 @@ class Groups {
     std::vector<int> members = part(p).nodes;
     members.insert(members.end(), part(q).nodes.begin(), part(q).nodes.end());
     std::ranges::sort(members);
-    if (static_cast<int>(members.size()) > most_nodes_of_group || operands_of(members) > most_operands_of_group) return;
+    if (static_cast<int>(members.size()) > most_nodes_of_group || operands_of(members, pass) > most_operands_of_group)
+      return;
     for (const int i : part(p).nodes) {
       if (why_not_read(i, q, pass) != nullptr || why_not_write(i, q) != nullptr) return;
     }
