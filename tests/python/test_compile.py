@@ -365,6 +365,25 @@ def test_writes_to_two_arguments_and_swaps():
         assert same([a, b], [p, q])
 
 
+@pytest.mark.parametrize("shape", [(6, 5), (3, 40_000), (2000, 70), (300, 3000)])
+@pytest.mark.parametrize("axis", [1, 0, None])
+def test_what_is_overwritten_is_kept_where_it_is_a_result(shape, axis):
+    def f(x, y):
+        old = x.copy()
+        s = hl.sum(x * y, axis=axis, keepdims=True)
+        if axis is not None and shape[axis] < 3000:
+            x -= hl.exp(y) * s
+        else:
+            x -= hl.exp(y)
+        y[...] = old
+        return old, s, hl.max(old, axis=axis)
+
+    (a, b), (p, q) = ([normal(*shape), normal(*shape, seed=1)] for _ in range(2))
+    compiled = hl.compile(f)
+    for _ in range(3):
+        assert same(compiled(p, q), f(a, b)) and same([p, q], [a, b])
+
+
 def test_a_negative_step_written_through_a_view():  # case 43
     def f(base, x):
         base[::-1] += 2 * x[::-1]

@@ -637,6 +637,15 @@ class Rows final : public lazy::FusedKernel {
     return -1;
   }
 
+  /// An operand that another output overwrites, as it was: brought into memory of our own before anything is written.
+  int loaded(int r) {
+    const Dtype t = code_.dtype[static_cast<std::size_t>(r)];
+    const int kept = code_.add_register(t);
+    kept_.resize(code_.dtype.size());
+    lists_[0].insert(lists_[0].begin(), {Instruction::move, nullptr, {}, t, t, {r}, {kept}});
+    return kept;
+  }
+
   void outputs(const Program& p) {
     for (std::size_t k = 0; k < p.out.size(); ++k) {
       const int output = static_cast<int>(k);
@@ -644,7 +653,8 @@ class Rows final : public lazy::FusedKernel {
         kept_outputs_.emplace_back(code_.alias[static_cast<std::size_t>(p.stored[k])], output);
         continue;
       }
-      const int r = in_pass(p.stored[k], passes_ - 1);
+      int r = in_pass(p.stored[k], passes_ - 1);
+      if (r < inputs_ && r != p.replaces[k] && std::ranges::find(p.replaces, r) != p.replaces.end()) r = loaded(r);
       if (pass_.kind == Pass::columns) {
         panel_outputs_.emplace_back(r, output);
         continue;
