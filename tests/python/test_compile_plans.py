@@ -104,6 +104,12 @@ def test_what_is_read_through_a_view_is_computed_in_its_order(name):
     check(VIEWS[name], X, X + 1).plan().assert_kernels(1)
 
 
+def test_parts_of_complex_numbers_are_other_elements():
+    z = (X * (1 + 0j)) + 1j * X
+    check(lambda z: (hl.real(z * z) * 2, hl.imag(z * 2)[::-1] + 1, hl.real((z * z)[1:, ::-2]) * 3), z)
+    check(lambda x: hl.grad(lambda x: hl.sum(hl.real((x * (1 + 2j)) ** 2)))(x), X)
+
+
 def test_what_others_read_too_is_computed_in_its_own_order():
     compiled = check(lambda x: (lambda e: (e.T * 2, e.sum()))(hl.exp(x)), X)
     compiled.plan().assert_kernels(2)

@@ -80,7 +80,8 @@ class Groups {
     const TensorImpl& seen = *node(i).in[k].use.form;
     const Value v = s_.resolve(node(i).in[k].use.from);
     const TensorImpl& made = *v.node->out[at(v.output)];
-    if (!part(q).moved.empty() && part(q).moved.contains(v.node.get())) return {};
+    // A view of the parts of complex numbers sees other elements.
+    if (part(q).moved.contains(v.node.get()) || seen.dtype() != made.dtype()) return {};
     Moved moved;
     const std::unordered_set<int> inside(part(q).nodes.begin(), part(q).nodes.end());
     for (const int member : part(q).nodes) {
