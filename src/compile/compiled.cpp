@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "apply.h"
 #include "compile/compiled_node.h"
@@ -65,17 +66,13 @@ Trace::Trace(std::span<TensorImpl* const> arguments)
     compiled_->arguments_.push_back(key_of(arguments, i));
     arguments_.push_back(TensorRef::share(arguments[i]));
   }
-  for (TensorImpl* t : arguments) {
-    note(*t);
-    tracer_.meet(*t);
-  }
   tracer_.watch([this](TensorImpl& t) { note(t); });
+  for (TensorImpl* t : arguments) tracer_.meet(*t);
 }
 
 void Trace::note(TensorImpl& t) {
-  if (std::ranges::any_of(before_, [&](const Before& b) { return b.tensor.get() == &t; })) return;
   const AutogradMeta* m = t.autograd;
-  before_.push_back({TensorRef::share(&t), wants_grad(t), m != nullptr, m != nullptr ? m->grad : TensorRef(),
+  before_.push_back({TensorRef::share(&t), wants_grad(t), m != nullptr ? m->grad : TensorRef(),
                      m != nullptr ? m->grad_fn : NodeRef(), m != nullptr ? m->output : 0,
                      m != nullptr ? m->history : 0});
 }
@@ -185,12 +182,11 @@ void Trace::plan_backward(lazy::Roots& roots) {
   for (const lazy::NodeRef& n : given_) n->slot = slot++;
   std::vector<lazy::Value> open;
   for (const lazy::Roots::Result& r : wanted.results) open.push_back(r.value);
-  std::vector<lazy::Value> seen;
+  std::set<std::pair<const lazy::Node*, int>> seen;
   while (!open.empty()) {
     const lazy::Value v = open.back();
     open.pop_back();
-    if (!v.node || std::ranges::find(seen, v) != seen.end()) continue;
-    seen.push_back(v);
+    if (!v.node || !seen.emplace(v.node.get(), v.output).second) continue;
     lazy::Node& n = *v.node;
     if (n.kind == lazy::NodeKind::input) {
       if (n.slot >= inputs) continue;
@@ -282,9 +278,8 @@ bool Compiled::serves(const ModeKey& mode, std::span<TensorImpl* const> argument
   }
   for (const Held& h : held_) {
     if (wants_grad(*h.tensor) != h.wants_grad) return false;
-    const TensorRef now = h.tensor->autograd != nullptr ? h.tensor->autograd->grad : TensorRef();
-    if (static_cast<bool>(now) != static_cast<bool>(h.gradient)) return false;
-    if (now && now->storage() != h.gradient->storage()) return false;
+    if (has_gradient(*h.tensor) != static_cast<bool>(h.gradient)) return false;
+    if (h.gradient && h.tensor->autograd->grad->storage() != h.gradient->storage()) return false;
   }
   return true;
 }
@@ -368,13 +363,8 @@ TensorRef Compiled::result(const Result& r, std::span<TensorImpl* const> argumen
                            std::span<const lazy::Memory> inputs, std::span<const Ref<Storage>> made) const {
   if (r.argument >= 0) return TensorRef::share(arguments[static_cast<std::size_t>(r.argument)]);
   if (r.held) return r.held;
-  const TensorImpl& f = *r.form;
-  if (r.slot >= 0) {
-    const lazy::Memory& m = inputs[static_cast<std::size_t>(r.slot)];
-    return TensorImpl::make(f.dtype(), {}, f.shape(), f.strides(), Ref<Storage>::share(m.storage),
-                            f.offset() + m.shift / static_cast<std::int64_t>(itemsize(f.dtype())));
-  }
-  return TensorImpl::make(f.dtype(), {}, f.shape(), f.strides(), made[static_cast<std::size_t>(r.place)], f.offset());
+  if (r.slot >= 0) return lazy::tensor_over(*r.form, inputs[static_cast<std::size_t>(r.slot)]);
+  return lazy::tensor_over(*r.form, {made[static_cast<std::size_t>(r.place)].get(), 0});
 }
 
 void Compiled::run(std::span<TensorImpl* const> arguments, Recorder* rec, SmallVector<TensorRef, 4>& results) const {

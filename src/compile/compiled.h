@@ -151,7 +151,6 @@ class Trace {
   struct Before {
     TensorRef tensor;
     bool wants_grad;
-    bool had_autograd;
     TensorRef gradient;
     NodeRef grad_fn;
     std::uint32_t output;

@@ -69,10 +69,8 @@ void CompiledNode::backward(std::span<const Tensor> grads, std::uint64_t wanted,
   back.plan->run(inputs, made, nullptr);
   for (std::size_t i = 0; i < back.targets.size(); ++i) {
     if ((wanted >> (i & 63) & 1) == 0 || back.places[i] < 0) continue;
-    const TensorImpl& f = *back.gradients[i];
-    result[i] = Tensor::adopt(TensorImpl::make(f.dtype(), {}, f.shape(), f.strides(),
-                                               made[static_cast<std::size_t>(back.places[i])], f.offset())
-                                  .leak());
+    const lazy::Memory m{made[static_cast<std::size_t>(back.places[i])].get(), 0};
+    result[i] = Tensor::adopt(lazy::tensor_over(*back.gradients[i], m).leak());
   }
 }
 

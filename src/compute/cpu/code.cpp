@@ -2,9 +2,7 @@
 #include "compute/cpu/code.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include "compute/cpu/elementwise.h"
 #include "compute/cpu/operands.h"
@@ -15,25 +13,19 @@ using lazy::NodeKind;
 using lazy::Program;
 
 std::byte* scratch(std::size_t bytes) {
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
-  thread_local std::unique_ptr<std::byte, Free> memory;
-  thread_local std::size_t size = 0;
-  if (bytes > size) {
-    memory.reset();
-    size = 0;
-    memory.reset(static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)));
-    if (!memory) throw OutOfMemory("a fused kernel needs " + std::to_string(bytes) + " bytes for its blocks");
-    size = bytes;
-  }
-  return memory.get();
+  thread_local reduce_walk::Buffer memory;
+  return reinterpret_cast<std::byte*>(memory.get(static_cast<std::int64_t>(bytes)));
 }
 
-void lay_number(const Operand& number, std::byte* to, std::size_t count) {
-  const std::size_t n = itemsize(number.dtype);
-  std::memcpy(to, number.bytes.data(), n);
-  repeat(to, n, count * n);
+void Numbers::lay(const Program& p, std::size_t count) {
+  bytes_ = count * 16;
+  const auto all = static_cast<std::int64_t>(bytes_ * p.numbers.size());
+  first_ = reinterpret_cast<std::byte*>(memory_.get(all));
+  for (std::size_t k = 0; k < p.numbers.size(); ++k) {
+    const std::size_t size = itemsize(p.numbers[k].dtype);
+    std::memcpy(at(static_cast<int>(k)), p.numbers[k].bytes.data(), size);
+    repeat(at(static_cast<int>(k)), size, count * size);
+  }
 }
 
 void Instruction::operator()(const void* const* at, void* const* to_at, std::size_t n, bool stream) const {

@@ -1,12 +1,14 @@
 /// Fused groups as lists of kernel calls over registers.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "compute/cpu/kernels.h"
+#include "compute/cpu/reduce_walk.h"
 #include "compute/lazy/program.h"
 
 namespace hyalite::cpu {
@@ -65,8 +67,45 @@ class Code {
 int last_read(const std::vector<Instruction>& list, int r);
 int written_by(const std::vector<Instruction>& list, int r);
 
-/// A number of the program, `count` times.
-void lay_number(const Operand& number, std::byte* to, std::size_t count);
+/// Gives blocks to the registers that the list writes and that have no place, each for as long as it is needed:
+/// `needed(r, i)` says whether register r is read after instruction i. How many blocks that takes.
+template <class Needed>
+int give_blocks(const std::vector<Instruction>& list, Code& code, Needed needed) {
+  std::vector<int> free;
+  int count = 0;
+  for (int i = 0; i < static_cast<int>(list.size()); ++i) {
+    const Instruction& now = list[static_cast<std::size_t>(i)];
+    for (const int r : now.out) {
+      Place& place = code.place[static_cast<std::size_t>(r)];
+      if (place.kind != Place::nowhere) continue;
+      if (free.empty()) free.push_back(count++);
+      place = {Place::block, free.back()};
+      free.pop_back();
+    }
+    // After the results have theirs: an instruction does not write what it reads.
+    std::vector<int> ended = now.in;
+    ended.insert(ended.end(), now.out.begin(), now.out.end());
+    std::ranges::sort(ended);
+    ended.erase(std::ranges::unique(ended).begin(), ended.end());
+    for (const int r : ended) {
+      if (r < 0 || code.place[static_cast<std::size_t>(r)].kind != Place::block || needed(r, i)) continue;
+      free.push_back(code.place[static_cast<std::size_t>(r)].index);
+    }
+  }
+  return count;
+}
+
+/// The numbers of a program, each as often as a chunk has elements.
+class Numbers {
+ public:
+  void lay(const lazy::Program& p, std::size_t count);
+  std::byte* at(int k) const { return first_ + static_cast<std::size_t>(k) * bytes_; }
+
+ private:
+  reduce_walk::Buffer memory_;
+  std::byte* first_ = nullptr;
+  std::size_t bytes_ = 0;
+};
 
 /// A thread's memory for blocks, at least so many bytes, aligned to 64.
 std::byte* scratch(std::size_t bytes);

@@ -81,7 +81,7 @@ class Kernels final : public lazy::FusedKernel {
           case Place::output:
             return static_cast<std::byte*>(out[k]) + at * code_.size[static_cast<std::size_t>(r)];
           case Place::number:
-            return const_cast<std::byte*>(numbers_.get() + k * number_bytes_);
+            return numbers_.at(p.index);
           default:
             return memory + k * block_bytes_;
         }
@@ -103,7 +103,7 @@ class Kernels final : public lazy::FusedKernel {
     for (const Program::Step& s : p.steps) code_.add(s, list_);
     outputs(p);
     blocks_in_use();
-    lay_numbers(p);
+    numbers_.lay(p, block_);
     lay_operands(p);
   }
 
@@ -141,40 +141,15 @@ class Kernels final : public lazy::FusedKernel {
 
   /// Blocks for what is neither read from nor written to memory, each as long as it is needed.
   void blocks_in_use() {
-    std::vector<int> free;
+    blocks_ =
+        static_cast<std::size_t>(give_blocks(list_, code_, [&](int r, int i) { return last_read(list_, r) > i; }));
     std::size_t widest = 1;
-    for (int i = 0; i < static_cast<int>(list_.size()); ++i) {
-      for (const int r : list_[static_cast<std::size_t>(i)].out) {
-        Place& place = code_.place[static_cast<std::size_t>(r)];
-        if (place.kind != Place::nowhere) continue;
-        if (free.empty()) free.push_back(static_cast<int>(blocks_++));
-        place = {Place::block, free.back()};
-        free.pop_back();
-        widest = std::max(widest, code_.size[static_cast<std::size_t>(r)]);
-      }
-      // After the results have theirs: an instruction does not write what it reads.
-      std::vector<int> ended = list_[static_cast<std::size_t>(i)].in;
-      ended.insert(ended.end(), list_[static_cast<std::size_t>(i)].out.begin(),
-                   list_[static_cast<std::size_t>(i)].out.end());
-      std::ranges::sort(ended);
-      ended.erase(std::ranges::unique(ended).begin(), ended.end());
-      for (const int r : ended) {
-        if (r < 0 || code_.place[static_cast<std::size_t>(r)].kind != Place::block || last_read(list_, r) > i) continue;
-        free.push_back(code_.place[static_cast<std::size_t>(r)].index);
-      }
+    for (std::size_t r = 0; r < code_.place.size(); ++r) {
+      if (code_.place[r].kind == Place::block) widest = std::max(widest, code_.size[r]);
     }
     const std::size_t live = std::max<std::size_t>(blocks_, 1) * widest;
     block_ = std::clamp(first_cache / live / 64 * 64, least_block, largest_block);
     block_bytes_ = block_ * widest;
-  }
-
-  void lay_numbers(const Program& p) {
-    if (p.numbers.empty()) return;
-    number_bytes_ = block_ * 16;
-    numbers_.reset(static_cast<std::byte*>(std::aligned_alloc(64, number_bytes_ * p.numbers.size())));
-    if (!numbers_) throw OutOfMemory("no memory for the numbers of a fused kernel");
-    for (std::size_t k = 0; k < p.numbers.size(); ++k)
-      lay_number(p.numbers[k], numbers_.get() + k * number_bytes_, block_);
   }
 
   void lay_operands(const Program& p) {
@@ -201,17 +176,13 @@ class Kernels final : public lazy::FusedKernel {
     flat_ = flat_ && first != nullptr && reach == first->numel();
   }
 
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
   Code code_;
   std::vector<Instruction> list_;
   Shape64 shape_;
   std::int64_t numel_ = 0, bytes_ = 0;
   bool interruptible_ = true, flat_ = false;
   std::size_t block_ = largest_block, blocks_ = 0, block_bytes_ = 0;
-  std::unique_ptr<std::byte, Free> numbers_;
-  std::size_t number_bytes_ = 0;
+  Numbers numbers_;
   std::vector<ByteStrides> strides_;
   std::vector<LoopOperand> operands_;
   std::vector<std::int64_t> offset_;

@@ -175,7 +175,7 @@ class Rows final : public lazy::FusedKernel {
       case Place::input:
         return const_cast<std::byte*>(w.window[p.index]);
       case Place::number:
-        return address_of_number(static_cast<std::size_t>(p.index));
+        return numbers_.at(p.index);
       case Place::block:
         return w.blocks + p.index * block_bytes_;
       case Place::kept:
@@ -304,14 +304,13 @@ class Rows final : public lazy::FusedKernel {
       const std::int64_t first = t * at_once, count = std::min(at_once, m - first);
       Chunk whole{first, count, 0, n, 0};
       load_kept(r, w, first, count);
-      std::int64_t acc_bytes = 0;
       for (int pass = 0; pass < passes_; ++pass) {
         const auto at = static_cast<std::size_t>(pass);
         call(row_lists_[at], r, w, whole, count, false);
         spread_values(pass, r, w, whole, count * n);
         std::vector<char*> values;
         const std::int64_t blocks = (n + B - 1) / B;
-        acc_bytes = 0;
+        std::int64_t acc_bytes = 0;
         for (const Reduction& d : reductions_) {
           if (d.pass != pass) continue;
           acc_bytes += ((std::max(blocks, count) + reduce_padding) * d.choice.kernel->acc_size + 63) / 64 * 64;
@@ -689,33 +688,17 @@ class Rows final : public lazy::FusedKernel {
     }
     for (int pass = 0; pass < passes_; ++pass) {
       const std::vector<Instruction>& list = lists_[static_cast<std::size_t>(pass)];
-      std::vector<int> free;
-      std::int64_t in_use = 0;
-      for (int i = 0; i < static_cast<int>(list.size()); ++i) {
-        const Instruction& now = list[static_cast<std::size_t>(i)];
-        for (const int r : now.out) {
+      for (const Instruction& i : list) {
+        for (const int r : i.out) {
           Place& place = code_.place[static_cast<std::size_t>(r)];
-          if (place.kind != Place::nowhere) continue;
           const bool reduced = std::ranges::any_of(reductions_, [&](const Reduction& d) { return d.from == r; });
-          if ((pass + 1 < passes_ && read_after(r, pass + 1, -1)) || (reduced && pass_.kind == Pass::columns)) {
+          const bool crosses = pass + 1 < passes_ && read_after(r, pass + 1, -1);
+          if (place.kind == Place::nowhere && (crosses || (reduced && pass_.kind == Pass::columns)))
             place = {Place::kept, static_cast<int>(kepts_++)};
-            continue;
-          }
-          if (free.empty()) free.push_back(static_cast<int>(in_use++));
-          place = {Place::block, free.back()};
-          free.pop_back();
-        }
-        std::vector<int> ended = now.in;
-        ended.insert(ended.end(), now.out.begin(), now.out.end());
-        std::ranges::sort(ended);
-        ended.erase(std::ranges::unique(ended).begin(), ended.end());
-        for (const int r : ended) {
-          if (r < 0 || code_.place[static_cast<std::size_t>(r)].kind != Place::block || read_after(r, pass, i))
-            continue;
-          free.push_back(code_.place[static_cast<std::size_t>(r)].index);
         }
       }
-      blocks_ = std::max(blocks_, in_use);
+      const auto needed = [&](int r, int i) { return read_after(r, pass, i); };
+      blocks_ = std::max<std::int64_t>(blocks_, give_blocks(list, code_, needed));
       // What the pass reads of the operands.
       std::vector<int>& inputs = inputs_of_[static_cast<std::size_t>(pass)];
       for (int i = 0; i < inputs_; ++i) {
@@ -726,10 +709,6 @@ class Rows final : public lazy::FusedKernel {
           inputs.push_back(i);
       }
     }
-  }
-
-  std::byte* address_of_number(std::size_t k) const {
-    return numbers_.get() + static_cast<std::int64_t>(k) * longest_ * 16;
   }
 
   void lay(const Program& p) {
@@ -743,11 +722,7 @@ class Rows final : public lazy::FusedKernel {
     row_bytes_ = (longest_ + reduce_padding) * 16;
     all_bytes_ = blocks_ * block_bytes_ + static_cast<std::int64_t>(inputs_) * B * 16 + spreads_ * longest_ * 16 +
                  rows_ * row_bytes_ + kepts_ * kept_bytes_ + 2 * B * 16 + 6 * 64;
-    numbers_.reset(static_cast<std::byte*>(
-        std::aligned_alloc(64, std::max<std::size_t>(1, p.numbers.size()) * static_cast<std::size_t>(longest_) * 16)));
-    if (!numbers_) throw OutOfMemory("no memory for the numbers of a fused kernel");
-    for (std::size_t k = 0; k < p.numbers.size(); ++k)
-      lay_number(p.numbers[k], address_of_number(k), static_cast<std::size_t>(longest_));
+    numbers_.lay(p, static_cast<std::size_t>(longest_));
     std::int64_t written = 0;
     const std::size_t n = p.in.size() + p.out.size();
     for (std::size_t i = 0; i < n; ++i) {
@@ -760,9 +735,6 @@ class Rows final : public lazy::FusedKernel {
     stream_ = pass_.kind != Pass::columns && written > static_cast<std::int64_t>(last_level_cache_bytes() / 4 * 3);
   }
 
-  struct Free {
-    void operator()(std::byte* q) const { std::free(q); }
-  };
   Code code_;
   Pass pass_;
   std::int64_t inner_ = 0, bytes_ = 0;
@@ -780,7 +752,7 @@ class Rows final : public lazy::FusedKernel {
   std::vector<std::pair<int, int>> kept_outputs_, panel_outputs_;  // register, output
   std::int64_t blocks_ = 0, kepts_ = 0, rows_ = 0, spreads_ = 0;   // how many
   std::int64_t block_bytes_ = 0, kept_bytes_ = 0, row_bytes_ = 0, all_bytes_ = 0, longest_ = B;
-  std::unique_ptr<std::byte, Free> numbers_;
+  Numbers numbers_;
   std::vector<Walk> walks_;
   std::vector<std::int64_t> offset_;
 };

@@ -152,7 +152,7 @@ class Buffer {
     if (bytes > size_) {
       data_.reset();
       data_.reset(static_cast<char*>(std::aligned_alloc(64, static_cast<std::size_t>((bytes + 127) / 64 * 64))));
-      if (!data_) throw OutOfMemory("a reduction needs " + std::to_string(bytes) + " bytes of scratch");
+      if (!data_) throw OutOfMemory("a kernel needs " + std::to_string(bytes) + " bytes of scratch");
       size_ = bytes;
     }
     return data_.get();

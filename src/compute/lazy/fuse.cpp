@@ -30,10 +30,6 @@ std::size_t hash_of(const TensorImpl& form) {
   return h;
 }
 
-bool same_number(const Operand& a, const Operand& b) {
-  return a.dtype == b.dtype && std::memcmp(a.bytes.data(), b.bytes.data(), itemsize(a.dtype)) == 0;
-}
-
 /// Whether another node that is equal would make the same values.
 bool is_pure(const Node& n) {
   if (n.base.node || n.kind == NodeKind::input || n.kind == NodeKind::empty) return false;
@@ -48,15 +44,8 @@ const Node* origin(const Schedule& s, const Node* n) {
 
 }  // namespace
 
-bool same_form(const TensorImpl& a, const TensorImpl& b) {
-  return a.dtype() == b.dtype() && a.offset() == b.offset() && same_dims(a.shape(), b.shape()) &&
-         same_dims(a.strides(), b.strides());
-}
-
 Value Schedule::resolve(const Value& v) const {
-  for (const auto& [value, input] : roots_.given) {
-    if (value == v) return input;
-  }
+  if (const auto given = given_.find({v.node.get(), v.output}); given != given_.end()) return given->second;
   const auto at = same_.find(v.node.get());
   return at == same_.end() ? v : Value{at->second, v.output};
 }
@@ -176,9 +165,7 @@ struct Schedule::Draft : Ordered {
     const TensorImpl& form = *nodes[static_cast<std::size_t>(writer)]->out[0];
     for (const Reader& r : readers[static_cast<std::size_t>(place.at(v.node.get()))]) {
       if (r.output != v.output || (r.node == writer && r.form == nullptr)) continue;
-      const bool aligned = r.form != nullptr && itemsize(r.form->dtype()) == itemsize(form.dtype()) &&
-                           r.form->offset() == form.offset() && same_dims(r.form->shape(), form.shape()) &&
-                           same_dims(r.form->strides(), form.strides());
+      const bool aligned = r.form != nullptr && same_places(*r.form, form);
       overwrites.push_back({r.node, writer, aligned});
       if (r.node != writer) before[static_cast<std::size_t>(writer)].push_back(r.node);
     }
@@ -259,6 +246,7 @@ Schedule::Schedule(const Roots& roots, const Backend& backend, bool fuse) : root
   for (const auto& [value, input] : roots.given) {
     all.push_back(value);
     all.push_back(input);
+    given_.emplace(std::pair(value.node.get(), value.output), input);
   }
   Draft d(*this);
   const std::vector<Node*> given = reachable(all);

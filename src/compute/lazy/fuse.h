@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -62,12 +63,10 @@ class Schedule {
   Roots roots_;
   std::vector<Group> groups_;
   std::vector<bool> in_place_;
-  std::vector<NodeRef> keep_;  // what the roots need, and the nodes that were added
+  std::vector<NodeRef> keep_;                           // what the roots need, and the nodes that were added
+  std::map<std::pair<const Node*, int>, Value> given_;  // of the roots
   std::unordered_map<const Node*, NodeRef> same_;
   std::unordered_map<const Node*, Value> bases_;
 };
-
-/// Whether the forms name the same elements in the same order and dtype.
-bool same_form(const TensorImpl& a, const TensorImpl& b);
 
 }  // namespace hyalite::lazy

@@ -2,6 +2,7 @@
 #include "compute/lazy/graph.h"
 
 #include <algorithm>
+#include <cstring>
 #include <unordered_set>
 
 namespace hyalite::lazy {
@@ -60,6 +61,17 @@ bool Node::is_elementwise() const {
 
 std::int64_t Node::bytes(int output) const {
   return base.node ? base_bytes : out[static_cast<std::size_t>(output)]->nbytes();
+}
+
+bool same_form(const TensorImpl& a, const TensorImpl& b) { return a.dtype() == b.dtype() && same_places(a, b); }
+
+bool same_places(const TensorImpl& a, const TensorImpl& b) {
+  return itemsize(a.dtype()) == itemsize(b.dtype()) && a.offset() == b.offset() && same_dims(a.shape(), b.shape()) &&
+         same_dims(a.strides(), b.strides());
+}
+
+bool same_number(const Operand& a, const Operand& b) {
+  return a.dtype == b.dtype && std::memcmp(a.bytes.data(), b.bytes.data(), itemsize(a.dtype)) == 0;
 }
 
 std::vector<Node*> reachable(std::span<const Value> roots) {

@@ -89,6 +89,12 @@ class Node {
   Node* next_doomed_ = nullptr;
 };
 
+/// Whether the forms name the same elements in the same order and dtype.
+bool same_form(const TensorImpl& a, const TensorImpl& b);
+/// Whether they name the same places of a memory in the same order, for elements of one size.
+bool same_places(const TensorImpl& a, const TensorImpl& b);
+bool same_number(const Operand& a, const Operand& b);
+
 /// Every node that the values need, in the order in which they were made, so that operands come first.
 std::vector<Node*> reachable(std::span<const Value> roots);
 

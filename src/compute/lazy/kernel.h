@@ -13,6 +13,9 @@ struct Memory {
   std::int64_t shift;
 };
 
+/// The elements of a form in the memory.
+TensorRef tensor_over(const TensorImpl& form, const Memory& m);
+
 /// A group that is ready to run. Does not change, so that threads may share it.
 class FusedKernel {
  public:

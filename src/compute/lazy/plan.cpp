@@ -19,14 +19,13 @@ std::int64_t size_of(const TensorImpl& form) {
   return elements * static_cast<std::int64_t>(itemsize(form.dtype()));
 }
 
-/// The elements in the memory.
+}  // namespace
+
 TensorRef tensor_over(const TensorImpl& form, const Memory& m) {
   const std::int64_t shift = m.shift / static_cast<std::int64_t>(itemsize(form.dtype()));
   return TensorImpl::make(form.dtype(), {}, form.shape(), form.strides(), Ref<Storage>::share(m.storage),
                           form.offset() + shift);
 }
-
-}  // namespace
 
 struct Plan::Running {
   std::span<const Memory> inputs;
@@ -204,12 +203,8 @@ void Plan::reuse(Step& s) {
           std::ranges::find(s.out, dying) != s.out.end())
         continue;
       const TensorImpl& read = *s.program.in[i];
-      const bool same = itemsize(read.dtype()) == itemsize(form.dtype()) && read.offset() == form.offset() &&
-                        same_dims(read.shape(), form.shape()) && same_dims(read.strides(), form.strides()) &&
-                        buffers_[static_cast<std::size_t>(dying)].bytes == wanted.bytes;
-      if (!same) continue;
+      if (!same_places(read, form) || buffers_[static_cast<std::size_t>(dying)].bytes != wanted.bytes) continue;
       s.program.replaces[k] = static_cast<int>(i);
-      s.program.interruptible = s.program.interruptible && true;
       // From here on the old number stands for both.
       for (Step& other : steps_) {
         std::ranges::replace(other.in, fresh, dying);

@@ -29,10 +29,7 @@ Program make_program(const Pass& pass, const std::vector<Node*>& nodes, const Mo
   };
   const auto number_of = [&](const Operand& o) {
     for (std::size_t i = 0; i < p.numbers.size(); ++i) {
-      const Operand& other = p.numbers[i];
-      const bool same =
-          other.dtype == o.dtype && std::memcmp(other.bytes.data(), o.bytes.data(), itemsize(o.dtype)) == 0;
-      if (same) return static_cast<int>(i);
+      if (same_number(p.numbers[i], o)) return static_cast<int>(i);
     }
     p.numbers.push_back(o);
     return static_cast<int>(p.numbers.size()) - 1;

@@ -40,12 +40,6 @@ struct TracedCell {
 
 namespace {
 
-[[noreturn, gnu::cold]] void throw_other_trace() {
-  throw Unsupported(
-      "a value that compile() only foresaw has left its function, and is computed nowhere; return it from the function "
-      "instead");
-}
-
 Tracer& tracer() { return *context().tracer; }
 
 TensorRef form_of(Dtype dtype, Dims shape, Dims strides, std::int64_t offset) {
@@ -243,7 +237,7 @@ void Tracer::meet(const TensorImpl& t) {
 lazy::Value Tracer::value_of(Storage& s) {
   if (s.cell() == nullptr) return captured_of(s).now;
   TracedCell& c = TracedCell::of(s);
-  if (c.tracer != this) throw_other_trace();
+  if (c.tracer != this) find_present(traced({}));  // which refuses it
   return c.now;
 }
 
@@ -253,7 +247,7 @@ void Tracer::set_value(Storage& s, lazy::Value v) {
     return;
   }
   TracedCell& c = TracedCell::of(s);
-  if (c.tracer != this) throw_other_trace();
+  if (c.tracer != this) find_present(traced({}));  // which refuses it
   c.now = std::move(v);
 }
 
