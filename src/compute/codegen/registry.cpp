@@ -182,6 +182,27 @@ std::optional<ExprKernel> elementwise_kernel(std::string_view op, Dtype dtype, i
   return build(entry, dtype, gradient_operand, -1, nothings);
 }
 
+std::optional<ExprKernel> gradient_kernel(std::string_view op, Dtype dtype, int operand, const GradientFinish& finish) {
+  const OpFormulas& entry = find(op);
+  check_operand(entry, 0, operand);
+  const GradientReads read = entry.reads[static_cast<std::size_t>(operand)];
+  Builder kernel(entry, dtype, "_gradient_" + operand_name(entry, operand));
+  const std::vector<Expr> leaves = gradient_leaves(kernel, entry, dtype, read.reads);
+  const std::vector<Expr> attr = attributes(kernel, entry, dtype);
+  const std::optional<ExprGradient> gradient = entry.gradient(leaves.data(), attr.data(), operand);
+  if (!gradient || gradient->constant) return std::nullopt;
+  Expr value = gradient->value;
+  if (finish.tiny >= 0) value = select(abs(value) <= Constant{finish.tiny}, 0_c, value);
+  std::optional<Expr> none;
+  if (gradient->where) none = !*gradient->where;
+  if (finish.from_nothings) {
+    const Expr& g = leaves[static_cast<std::size_t>(first_incoming(entry.arity, entry.outputs, read.reads))];
+    none = none ? is_nothing(g) | *none : is_nothing(g);
+  }
+  kernel.result("grad", operand_dtype(entry, operand, dtype), none ? select(*none, nothing, value) : value);
+  return kernel.finish();
+}
+
 ExprKernel real_operand_kernel(std::string_view op, Dtype dtype, int real_operand) {
   const OpFormulas& entry = find(op);
   check_operand(entry, 0, real_operand);

@@ -20,6 +20,15 @@ inline constexpr int forward_kernel = -1;
 std::optional<ExprKernel> elementwise_kernel(std::string_view op, Dtype dtype, int gradient_operand = forward_kernel,
                                              bool nothings = false);
 
+/// How a gradient is finished where it is stored: with `from_nothings` the incoming one may be nothing somewhere, and
+/// so is the result there; what is not above `tiny` becomes +0.
+struct GradientFinish {
+  bool from_nothings = false;
+  double tiny = -1;
+};
+/// The gradient's kernel, for operands of a computed dtype; none where the gradient is a constant or `none`.
+std::optional<ExprKernel> gradient_kernel(std::string_view op, Dtype dtype, int operand, const GradientFinish& finish);
+
 /// The kernel of an op on a complex dtype of which one operand is real, of the type of the components. Throws
 /// ValueError for an unknown op or operand, and DtypeMismatch where the op or the dtype does not allow it.
 ExprKernel real_operand_kernel(std::string_view op, Dtype dtype, int real_operand);

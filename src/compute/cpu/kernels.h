@@ -19,6 +19,13 @@ using ElementwiseFn = void (*)(const void* const* in, void* const* out, std::siz
 
 inline constexpr int max_arity = 3;
 
+/// A function of one vector of the set, or of two, for generated kernels.
+struct VectorFunction {
+  const char* name;  ///< as formulas spell it
+  Dtype dtype;
+  const void* address;
+};
+
 /// By elementwise op, in the order of the list.
 struct KernelTable {
   using Row = std::array<ElementwiseFn, dtype_count>;
@@ -29,6 +36,7 @@ struct KernelTable {
   std::vector<std::array<Row, 2>> real_operand;
   CastTable cast{};
   ReduceKernels reduce{};
+  std::vector<VectorFunction> functions;
 
   /// The rows of one more family, whose ops follow those that are there.
   struct Family {
