@@ -59,8 +59,8 @@ ModeKey ModeKey::now() {
 
 // ---- tracing --------------------------------------------------------------------------------------------------------
 
-Trace::Trace(std::span<TensorImpl* const> arguments)
-    : since_(Node::next_sequence()), compiled_(std::make_shared<Compiled>()) {
+Trace::Trace(std::span<TensorImpl* const> arguments, lazy::Tier tier)
+    : since_(Node::next_sequence()), tier_(tier), compiled_(std::make_shared<Compiled>()) {
   compiled_->mode_ = ModeKey::now();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     compiled_->arguments_.push_back(key_of(arguments, i));
@@ -215,7 +215,7 @@ void Trace::plan_backward(lazy::Roots& roots) {
     back.outputs.push_back(outputs_[i]);
     back.forms.push_back(given_[i]->out[0]);
   }
-  back.plan.emplace(wanted, slot, at_once({}));
+  back.plan.emplace(wanted, slot, at_once({}), tier_);
 }
 
 std::shared_ptr<const Compiled> Trace::finish(std::span<TensorImpl* const> results) {
@@ -256,7 +256,7 @@ std::shared_ptr<const Compiled> Trace::finish(std::span<TensorImpl* const> resul
     if (captured.written()) roots.effects.push_back({captured.first, captured.now});
   }
   c.roots_ = roots;
-  c.plan_.emplace(roots, static_cast<int>(tracer_.captured().size()), at_once({}));
+  c.plan_.emplace(roots, static_cast<int>(tracer_.captured().size()), at_once({}), tier_);
   tracer_.watch({});
   restore();
   return compiled_;
@@ -347,15 +347,22 @@ std::vector<Compiled::Pair> Compiled::compare(std::span<TensorImpl* const> argum
     plan.run(memory, results, nullptr, &watch);
   };
   std::map<std::pair<const lazy::Node*, int>, TensorRef> by_ops;
-  const lazy::Plan one_by_one(roots_, static_cast<int>(slots_.size()), at_once({}), false);
+  const int inputs = static_cast<int>(slots_.size());
+  const lazy::Plan one_by_one(roots_, inputs, at_once({}), lazy::Tier::first, false);
   run_over(one_by_one, [&](int, const lazy::Value& v, const TensorImpl& t) {
     by_ops[{v.node.get(), v.output}] = clone(t);
   });
   std::vector<Pair> pairs;
-  run_over(*plan_, [&](int step, const lazy::Value& v, const TensorImpl& t) {
-    const auto at = by_ops.find({v.node.get(), v.output});
-    if (at != by_ops.end()) pairs.push_back({step, v.node->name(), describe(v.node->location), clone(t), at->second});
-  });
+  const auto in_tier = [&](int tier) {
+    const lazy::Plan plan(roots_, inputs, at_once({}), tier == 0 ? lazy::Tier::first : lazy::Tier::generated);
+    run_over(plan, [&](int step, const lazy::Value& v, const TensorImpl& t) {
+      const auto at = by_ops.find({v.node.get(), v.output});
+      if (at == by_ops.end()) return;
+      pairs.push_back({tier, step, v.node->name(), describe(v.node->location), clone(t), at->second});
+    });
+  };
+  in_tier(0);
+  if (at_once({}).generates()) in_tier(1);
   return pairs;
 }
 

@@ -57,11 +57,12 @@ class Compiled : public std::enable_shared_from_this<Compiled> {
   const lazy::Plan& plan() const { return *plan_; }
   /// A value as the plan made it, and as its ops make it one by one from the same arguments.
   struct Pair {
-    int step;
+    int tier, step;
     std::string name, line;
     TensorRef plan, ops;
   };
-  /// Runs both over copies of all memory, so that nothing is written.
+  /// Runs the plan in tier 0, in tier 1 unless the compiler is not there, and its ops one by one, over copies of all
+  /// memory, so that nothing is written.
   std::vector<Pair> compare(std::span<TensorImpl* const> arguments) const;
   /// Of the gradients of the results; null where none was wanted.
   const lazy::Plan* backward_plan() const { return backward_ ? &*backward_->plan : nullptr; }
@@ -125,7 +126,7 @@ class Compiled : public std::enable_shared_from_this<Compiled> {
 /// Follows the function. What it does to tensors that were there is undone when this goes, to be done by the plan.
 class Trace {
  public:
-  explicit Trace(std::span<TensorImpl* const> arguments);
+  Trace(std::span<TensorImpl* const> arguments, lazy::Tier tier);
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
@@ -173,6 +174,7 @@ class Trace {
   std::vector<lazy::NodeRef> given_;  // the gradients that come in
   std::vector<int> outputs_;          // which results they are of
   std::uint64_t since_, boundary_ = 0;
+  lazy::Tier tier_;
   Tracer tracer_;
   std::shared_ptr<Compiled> compiled_;
 };

@@ -28,6 +28,7 @@ struct GradientRequest {
 namespace lazy {
 struct Program;
 class FusedKernel;
+enum class Tier : std::uint8_t;
 }  // namespace lazy
 
 /// Computes a call that passed the guard. `target` is the tensor to write for in-place ops, else null; so may be `rec`.
@@ -52,8 +53,10 @@ struct Backend {
   bool (*has_gradient)(const GradientRequest& request);
   /// Whether a fused group may hold the op's reduction of such elements to such a result.
   bool (*folds)(const OpInfo& op, Dtype in, Dtype out);
-  /// One kernel for a group of calls (lazy/kernel.h).
-  std::unique_ptr<lazy::FusedKernel> (*fuse)(const lazy::Program& program);
+  /// One kernel for a group of calls (lazy/kernel.h); the program outlives it.
+  std::unique_ptr<lazy::FusedKernel> (*fuse)(const lazy::Program& program, lazy::Tier tier);
+  /// Whether kernels can be generated, as lazy::Tier::generated asks.
+  bool (*generates)();
   /// By op; null: this device cannot, which is said before anything runs. Views and composites need no entry.
   std::vector<RunFn> run;
 

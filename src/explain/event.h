@@ -86,6 +86,7 @@ enum class Fact : std::uint8_t {
   huge_pages,
   computed,  ///< the dtype that the kernel computes in
   isa,
+  generated,  ///< how many kernels of a fused group were generated
   loop,
   blocks,
   streaming,

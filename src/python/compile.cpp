@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "compile/compiled.h"
+#include "compute/jit/disk_cache.h"
+#include "compute/jit/llvm.h"
 #include "explain/recorder.h"
 #include "python/interop.h"
 #include "python/tensor_object.h"
@@ -184,7 +186,7 @@ struct State {
   std::list<std::shared_ptr<Entry>> entries;  // the one used last first
   std::int64_t signatures = 0, traces = 0, hits = 0;
   std::int64_t most_signatures = 64;
-  bool dynamic = false, fixed = false;
+  lazy::Tier tier = lazy::Tier::automatic;
 };
 constexpr std::size_t most_entries = 256;  // of all sizes together; the one not used for longest goes
 
@@ -286,7 +288,7 @@ std::shared_ptr<Entry> trace(CompiledObject& self, const Arguments& a) {
   e->positional = a.positional;
   std::vector<TensorImpl*> tensors;
   for (PyObject* o : leaves) tensors.push_back(impl_of(o));
-  Trace t(tensors);
+  Trace t(tensors, self.state->tier);
   Owned returned;
   {
     const Trace::Running running(t);
@@ -418,7 +420,7 @@ void dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyObject* make(PyObject* function, std::int64_t most_signatures) {
+PyObject* make(PyObject* function, std::int64_t most_signatures, lazy::Tier tier) {
   PyObject* const o = compiled_type->tp_alloc(compiled_type, 0);
   if (o == nullptr) return nullptr;
   CompiledObject& c = of(o);
@@ -426,6 +428,7 @@ PyObject* make(PyObject* function, std::int64_t most_signatures) {
   c.function = Py_NewRef(function);
   c.state = new State;
   c.state->most_signatures = most_signatures;
+  c.state->tier = tier;
   return o;
 }
 
@@ -475,6 +478,12 @@ nb::dict step_record(const lazy::Plan::StepText& s) {
   d["bytes_read"] = s.read;
   d["bytes_written"] = s.written;
   d["nodes"] = s.nodes;
+  d["tier"] = s.tier.tier;
+  d["why_tier"] = s.tier.why;
+  d["generated"] = s.tier.source;
+  d["compile_seconds"] = s.tier.seconds;
+  d["functions"] = s.tier.functions;
+  d["from_disk"] = s.tier.from_disk;
   return d;
 }
 
@@ -517,7 +526,7 @@ nb::list compare(nb::handle object, nb::handle args, nb::handle kwargs) {
   const std::shared_ptr<Entry> e = look_up(self, a, leaves);
   nb::list pairs;
   for (Compiled::Pair& p : e->compiled->compare({leaves.data(), leaves.size()})) {
-    pairs.append(nb::make_tuple(p.step, p.name, p.line, nb::steal(check(wrap(std::move(p.plan)))),
+    pairs.append(nb::make_tuple(p.tier, p.step, p.name, p.line, nb::steal(check(wrap(std::move(p.plan)))),
                                 nb::steal(check(wrap(std::move(p.ops))))));
   }
   return pairs;
@@ -540,12 +549,28 @@ void bind_compile(nb::module_& m) {
   if (compiled_type == nullptr ||
       PyModule_AddObjectRef(m.ptr(), "CompiledFunction", reinterpret_cast<PyObject*>(compiled_type)) < 0)
     throw nb::python_error();
-  m.def("_compiled", [](nb::handle function, std::int64_t most_signatures) {
-    PyObject* o = make(function.ptr(), most_signatures);
+  m.def("_compiled", [](nb::handle function, std::int64_t most_signatures, int tier) {
+    const lazy::Tier wanted = tier < 0 ? lazy::Tier::automatic : tier == 0 ? lazy::Tier::first : lazy::Tier::generated;
+    PyObject* o = make(function.ptr(), most_signatures, wanted);
     if (o == nullptr) throw nb::python_error();
     return nb::steal(o);
   });
   m.def("_plans", entries_of);
+  m.def("_machine_code", [](nb::handle object, int step) {
+    const auto& entries = of(object.ptr()).state->entries;
+    return entries.empty() ? std::string() : entries.front()->compiled->plan().machine_code(step);
+  });
+  m.def("_generated_counts", [] {
+    const jit::Counts c = jit::counts();
+    nb::dict d;
+    d["compiled"] = c.compiled;
+    d["from_disk"] = c.from_disk;
+    d["in_memory"] = c.in_memory;
+    d["compile_seconds"] = c.seconds;
+    d["folder"] = jit::DiskCache::get().folder();
+    d["folder_problem"] = jit::DiskCache::get().problem();
+    return d;
+  });
   m.def("_check_schedules", [](bool on) { lazy::Schedule::checked = on; });
   m.def("_compile_counts", counts_of);
   m.def("_compare", compare);

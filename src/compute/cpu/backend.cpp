@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "compute/cpu/elementwise.h"
-#include "compute/cpu/fused.h"
 #include "compute/cpu/operands.h"
 #include "compute/cpu/primitives.h"
+#include "compute/cpu/tiered.h"
 
 namespace hyalite::cpu {
 namespace {
@@ -55,17 +55,9 @@ void copy_elements(const TensorImpl& from, TensorImpl& to) {
 
 Backend& backend() {
   static Backend b = [] {
-    Backend made{"cpu",
-                 allocate,
-                 Storage::allocate,
-                 copy_and_count,
-                 fill,
-                 [] {},
-                 gradient,
-                 has_gradient,
-                 folds,
-                 fuse,
-                 std::vector<RunFn>(op_table().size())};
+    Backend made{"cpu", allocate, Storage::allocate, copy_and_count,
+                 fill,  [] {},    gradient,          has_gradient,
+                 folds, fuse,     generates,         std::vector<RunFn>(op_table().size())};
     for (const OpInfo& op : op_table()) {
       if (op.schema.kind == OpKind::elementwise) made.run[static_cast<std::size_t>(op.index)] = run_elementwise;
     }

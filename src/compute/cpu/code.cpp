@@ -37,6 +37,8 @@ void Instruction::operator()(const void* const* at, void* const* to_at, std::siz
     case move:
       if (to_at[0] != at[0]) std::memcpy(to_at[0], at[0], n * itemsize(from));
       return;
+    case generated:
+      return run(at, to_at, n, numbers.data(), stream && streams);
   }
 }
 
@@ -86,6 +88,9 @@ void Code::add(const Program::Step& s, std::vector<Instruction>& list, int pass)
         gradient_kernel(*n.op, n.operand, n.computed, n.attrs.get(), n.from_nothings, n.numbers_and_nothings);
     i.run = k.run;
     i.attr = k.attr;
+    const int own = static_cast<int>(n.op->fields().size());
+    i.formula = {n.op, computed(n.computed), n.operand, true, n.from_nothings, k.attr[static_cast<std::size_t>(own)],
+                 own};
     for (int& r : from) {
       if (r >= 0) r = converted(r, computed(dtype[static_cast<std::size_t>(r)]), list, pass);
     }
@@ -96,6 +101,13 @@ void Code::add(const Program::Step& s, std::vector<Instruction>& list, int pass)
         forward_kernel(*n.op, {dtypes.data(), from.size()}, n.computed, n.mixed, n.real_operand, n.attrs.get());
     i.run = k.run;
     i.attr = k.attr;
+    i.formula = {n.op,
+                 computed(n.computed),
+                 -1,
+                 !n.mixed && n.real_operand < 0,
+                 false,
+                 -1,
+                 static_cast<int>(n.op->fields().size())};
     for (std::size_t j = 0; j < from.size(); ++j) from[j] = converted(from[j], k.in[j], list, pass);
   }
   i.in = std::move(from);

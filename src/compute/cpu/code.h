@@ -28,14 +28,27 @@ struct Place {
   int index = 0;
 };
 
+/// What a kernel computes, for who writes it anew.
+struct Formula {
+  const OpInfo* op = nullptr;
+  Dtype dtype = Dtype::float32;  ///< it is computed in
+  int operand = -1;              ///< whose gradient; -1: the op itself
+  bool plain = true;             ///< operands are of that dtype
+  bool from_nothings = false;    ///< the incoming gradient may be nothing somewhere
+  double tiny = -1;              ///< what is not above it is 0; below 0 for none
+  int attributes = 0;
+};
+
 /// One call for each block.
 struct Instruction {
-  enum Kind : std::uint8_t { kernel, cast, move } kind = kernel;
+  enum Kind : std::uint8_t { kernel, cast, move, generated } kind = kernel;
   ElementwiseFn run = nullptr;
   std::array<double, 4> attr{};
   Dtype from = Dtype::float32, to = Dtype::float32;  // of a cast or a move
   std::vector<int> in, out;                          // registers; -1: not read
   bool streams = false;                              // all it writes are outputs that nobody reads again
+  Formula formula = {};                              // of a kernel
+  std::vector<double> numbers = {};                  // attributes of a generated kernel
 
   /// On `n` elements at the addresses of `in` and `out`.
   void operator()(const void* const* at, void* const* to_at, std::size_t n, bool stream) const;
@@ -52,6 +65,7 @@ class Code {
   std::vector<int> alias;  ///< the register that has the same elements
   bool heavy = false;      ///< a transcendental function is among them
   std::string ops;         ///< names, for traces
+  int generated = 0;       ///< kernels that were generated for it
 
   int add_register(Dtype t, Place at = {});
   /// The calls of a step that is no reduction. Casts that the list has already are not made again.

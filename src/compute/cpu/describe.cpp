@@ -52,9 +52,9 @@ void say_loop(Sayings& said, const LoopReport& r) {
 
 }  // namespace
 
-void describe_fused(Recorder& rec, const std::string& ops, const LoopReport& r) {
+void describe_fused(Recorder& rec, const std::string& ops, int generated, const LoopReport& r) {
   const std::string isa = instruction_set().name;
-  Sayings said{{Fact::op, ops}, {Fact::isa, isa}};
+  Sayings said{{Fact::op, ops}, {Fact::isa, isa}, {Fact::generated, std::int64_t{generated}}};
   say_loop(said, r);
   rec.end(Event::fused_ran, said);
   rec.last().bytes_moved = r.bytes;

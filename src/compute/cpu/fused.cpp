@@ -6,7 +6,7 @@
 
 #include "compute/cpu/code.h"
 #include "compute/cpu/describe.h"
-#include "compute/cpu/fused_rows.h"
+#include "compute/cpu/generated.h"
 #include "compute/cpu/loops.h"
 #include "compute/cpu/operands.h"
 
@@ -23,7 +23,7 @@ static_assert(lazy::most_operands_of_group <= max_operands);
 
 class Kernels final : public lazy::FusedKernel {
  public:
-  explicit Kernels(const Program& p) : code_(p) { build(p); }
+  Kernels(const Program& p, Generator* generator) : code_(p) { build(p, generator); }
 
   void run(std::span<const Memory> in, std::span<const Memory> out, Recorder* rec) const override {
     Span span(rec, Phase::compute, Who::backend, Who::kernel, StepKind::request);
@@ -53,7 +53,7 @@ class Kernels final : public lazy::FusedKernel {
                                      rec != nullptr ? &report : nullptr);
       if (!finished) throw Interrupted("interrupted; the unfinished result is dropped");
     }
-    if (span.over()) describe_fused(*rec, code_.ops, report);
+    if (span.over()) describe_fused(*rec, code_.ops, code_.generated, report);
   }
 
  private:
@@ -68,8 +68,9 @@ class Kernels final : public lazy::FusedKernel {
     std::byte* const memory = blocks_ != 0 ? scratch(blocks_ * block_bytes_) : nullptr;
     const void* from[max_operands];
     void* to[max_operands];
-    for (std::size_t at = 0; at < n; at += block_) {
-      const std::size_t count = std::min(block_, n - at);
+    const std::size_t step = at_once_ ? n : block_;
+    for (std::size_t at = 0; at < n; at += step) {
+      const std::size_t count = std::min(step, n - at);
       const auto address = [&](int r) -> std::byte* {
         if (r < 0) return nullptr;
         const Place p = code_.place[static_cast<std::size_t>(r)];
@@ -96,12 +97,13 @@ class Kernels final : public lazy::FusedKernel {
 
   // ---- building ----
 
-  void build(const Program& p) {
+  void build(const Program& p, Generator* generator) {
     shape_ = Shape64(p.pass.shape.begin(), p.pass.shape.end());
     numel_ = checked_numel(p.pass.shape, 1);
     interruptible_ = p.interruptible;
     for (const Program::Step& s : p.steps) code_.add(s, list_);
     outputs(p);
+    if (generator != nullptr) generator->merge(list_, code_, [&](int r, int i) { return last_read(list_, r) > i; });
     blocks_in_use();
     numbers_.lay(p, block_);
     lay_operands(p);
@@ -150,6 +152,7 @@ class Kernels final : public lazy::FusedKernel {
     const std::size_t live = std::max<std::size_t>(blocks_, 1) * widest;
     block_ = std::clamp(first_cache / live / 64 * 64, least_block, largest_block);
     block_bytes_ = block_ * widest;
+    at_once_ = list_.size() == 1 && list_[0].kind == Instruction::generated;
   }
 
   void lay_operands(const Program& p) {
@@ -181,6 +184,7 @@ class Kernels final : public lazy::FusedKernel {
   Shape64 shape_;
   std::int64_t numel_ = 0, bytes_ = 0;
   bool interruptible_ = true, flat_ = false;
+  bool at_once_ = false;  // one kernel does it all: no blocks
   std::size_t block_ = largest_block, blocks_ = 0, block_bytes_ = 0;
   Numbers numbers_;
   std::vector<ByteStrides> strides_;
@@ -190,9 +194,8 @@ class Kernels final : public lazy::FusedKernel {
 
 }  // namespace
 
-std::unique_ptr<lazy::FusedKernel> fuse(const lazy::Program& program) {
-  if (program.pass.kind != lazy::Pass::flat) return fuse_rows(program);
-  return std::make_unique<Kernels>(program);
+std::unique_ptr<lazy::FusedKernel> fuse_flat(const Program& program, Generator* generator) {
+  return std::make_unique<Kernels>(program, generator);
 }
 
 }  // namespace hyalite::cpu

@@ -7,6 +7,9 @@
 
 namespace hyalite::cpu {
 
-std::unique_ptr<lazy::FusedKernel> fuse(const lazy::Program& program);
+class Generator;
+
+/// Of a program whose pass reduces nothing. With a generator, runs of steps become generated kernels.
+std::unique_ptr<lazy::FusedKernel> fuse_flat(const lazy::Program& program, Generator* generator);
 
 }  // namespace hyalite::cpu

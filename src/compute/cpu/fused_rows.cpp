@@ -10,6 +10,7 @@
 #include "compute/cpu/cpu_info.h"
 #include "compute/cpu/describe.h"
 #include "compute/cpu/gather.h"
+#include "compute/cpu/generated.h"
 #include "compute/cpu/loops.h"
 #include "compute/cpu/operands.h"
 #include "compute/cpu/primitives.h"
@@ -86,7 +87,7 @@ struct Reduction {
 
 class Rows final : public lazy::FusedKernel {
  public:
-  explicit Rows(const Program& p) : code_(p), pass_(p.pass) { build(p); }
+  Rows(const Program& p, Generator* generator) : code_(p), pass_(p.pass) { build(p, generator); }
 
   void run(std::span<const Memory> in, std::span<const Memory> out, Recorder* rec) const override {
     Span span(rec, Phase::compute, Who::backend, Who::kernel, StepKind::request);
@@ -106,7 +107,7 @@ class Rows final : public lazy::FusedKernel {
       LoopReport report;
       report.shape = pass_.kind == Pass::columns ? "columns, a panel at a time" : "rows, one after the other";
       report.threads = threads_detail::last_threads;
-      describe_fused(*rec, code_.ops, report);
+      describe_fused(*rec, code_.ops, code_.generated, report);
     }
   }
 
@@ -512,7 +513,7 @@ class Rows final : public lazy::FusedKernel {
 
   bool is_kept(int r) const { return r >= 0 && kept_[static_cast<std::size_t>(r)]; }
 
-  void build(const Program& p) {
+  void build(const Program& p, Generator* generator) {
     interruptible_ = p.interruptible;
     inner_ = pass_.inner();
     inputs_ = static_cast<int>(p.in.size());
@@ -529,6 +530,9 @@ class Rows final : public lazy::FusedKernel {
     }
     for (std::size_t i = 0; i < p.steps.size(); ++i) add(p.steps[i], pass[i]);
     outputs(p);
+    for (int k = 0; generator != nullptr && k < passes_; ++k) {
+      generator->merge(lists_[static_cast<std::size_t>(k)], code_, [&](int r, int i) { return read_after(r, k, i); });
+    }
     places();
     lay(p);
   }
@@ -759,6 +763,8 @@ class Rows final : public lazy::FusedKernel {
 
 }  // namespace
 
-std::unique_ptr<lazy::FusedKernel> fuse_rows(const Program& program) { return std::make_unique<Rows>(program); }
+std::unique_ptr<lazy::FusedKernel> fuse_rows(const Program& program, Generator* generator) {
+  return std::make_unique<Rows>(program, generator);
+}
 
 }  // namespace hyalite::cpu

@@ -7,7 +7,9 @@
 
 namespace hyalite::cpu {
 
-/// Of a program whose pass reduces axes.
-std::unique_ptr<lazy::FusedKernel> fuse_rows(const lazy::Program& program);
+class Generator;
+
+/// Of a program whose pass reduces axes. With a generator, runs of steps become generated kernels.
+std::unique_ptr<lazy::FusedKernel> fuse_rows(const lazy::Program& program, Generator* generator);
 
 }  // namespace hyalite::cpu

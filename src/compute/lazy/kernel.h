@@ -1,7 +1,9 @@
 /// What a backend makes of a fused group.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <string>
 
 #include "compute/lazy/program.h"
 
@@ -16,14 +18,34 @@ struct Memory {
 /// The elements of a form in the memory.
 TensorRef tensor_over(const TensorImpl& form, const Memory& m);
 
-/// A group that is ready to run. Does not change, so that threads may share it.
+/// How a backend may make a kernel faster.
+enum class Tier : std::uint8_t {
+  automatic,  ///< runs at once, and as generated code when its calls have paid for that
+  first,      ///< runs as it can at once, always
+  generated,  ///< waits for generated code
+};
+
+/// Which tier a kernel runs in, and why.
+struct TierText {
+  int tier = 0;
+  std::string why;     ///< of tier 0
+  std::string source;  ///< of generated code
+  double seconds = 0;  ///< that compiling took
+  int functions = 0;   ///< that were generated
+  int from_disk = 0;   ///< of them, by an earlier process
+};
+
+/// A group that is ready to run. Threads may share it.
 class FusedKernel {
  public:
   virtual ~FusedKernel() = default;
   /// Memory by input and output of the program. Throws Interrupted.
   virtual void run(std::span<const Memory> in, std::span<const Memory> out, Recorder* rec) const = 0;
-  /// The text that it runs, where it was generated.
-  virtual std::string source() const { return ""; }
+  /// Makes generated code now, where the backend can. Throws Unsupported where its compiler is not there.
+  virtual void generate() const {}
+  virtual TierText tier() const { return {}; }
+  /// Of generated code, as assembly.
+  virtual std::string machine_code() const { return ""; }
 };
 
 }  // namespace hyalite::lazy

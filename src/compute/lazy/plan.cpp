@@ -39,8 +39,8 @@ struct Plan::Running {
   }
 };
 
-Plan::Plan(const Roots& roots, int inputs, Backend& backend, bool fuse)
-    : schedule_(roots, backend, fuse), backend_(backend) {
+Plan::Plan(const Roots& roots, int inputs, Backend& backend, Tier tier, bool fuse)
+    : schedule_(roots, backend, fuse), backend_(backend), tier_(tier) {
   for (int i = 0; i < inputs; ++i) buffers_.push_back({0, i, false});
   const Roots& r = schedule_.roots();
   for (std::size_t e = 0; e < r.effects.size(); ++e) {
@@ -90,7 +90,7 @@ Plan::Plan(const Roots& roots, int inputs, Backend& backend, bool fuse)
         s.fresh.push_back(b);
       }
     }
-    if (s.group->fused) s.kernel = backend_.fuse(s.program);
+    if (s.group->fused) s.kernel = backend_.fuse(s.program, tier_);
   }
 }
 
@@ -308,6 +308,11 @@ void Plan::run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, 
   }
 }
 
+std::string Plan::machine_code(int step) const {
+  const Step& s = steps_[static_cast<std::size_t>(step)];
+  return s.kernel != nullptr ? s.kernel->machine_code() : "";
+}
+
 std::vector<Plan::StepText> Plan::steps() const {
   std::vector<StepText> all;
   for (const Step& s : steps_) {
@@ -320,6 +325,7 @@ std::vector<Plan::StepText> Plan::steps() const {
     t.shape = to_vector(last.out[0]->shape());
     if (t.fused) {
       t.source = text(s.program);
+      t.tier = s.kernel->tier();
       for (const TensorRef& form : s.program.in) t.read += size_of(*form);
       for (const TensorRef& form : s.program.out) t.written += size_of(*form);
     } else {

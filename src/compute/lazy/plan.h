@@ -18,7 +18,7 @@ class Plan {
  public:
   /// `inputs` slots, numbered by the graph's input nodes. Throws Unsupported where the backend lacks an op. Without
   /// `fuse` each op is a step of its own, by its eager entry.
-  Plan(const Roots& roots, int inputs, Backend& backend, bool fuse = true);
+  Plan(const Roots& roots, int inputs, Backend& backend, Tier tier = Tier::automatic, bool fuse = true);
 
   /// A step as people see it.
   struct StepText {
@@ -29,8 +29,11 @@ class Plan {
     std::vector<std::int64_t> shape;
     std::int64_t read = 0, written = 0;  ///< bytes, each operand once
     int nodes = 0;
+    TierText tier;
   };
   std::vector<StepText> steps() const;
+  /// The generated code of a step, as assembly; empty where it has none.
+  std::string machine_code(int step) const;
   int kernels() const { return static_cast<int>(steps_.size()); }
   int nodes() const { return nodes_; }
   /// Bytes of the memory that the plan takes for itself while it runs, results left out.
@@ -70,6 +73,7 @@ class Plan {
 
   Schedule schedule_;
   Backend& backend_;
+  Tier tier_;
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
   std::vector<int> results_;  // buffers

@@ -173,6 +173,7 @@ Backend* backend() {
                  real.has_gradient,
                  real.folds,
                  real.fuse,
+                 real.generates,
                  std::vector<RunFn>(op_table().size())};
     for (std::size_t i = 0; i < made.run.size(); ++i) made.run[i] = real.run[i] != nullptr ? run : nullptr;
     return made;

@@ -60,6 +60,7 @@ Backend& backend() {
                  [](const GradientRequest&) { return false; },
                  [](const OpInfo&, Dtype, Dtype) { return false; },
                  nullptr,
+                 [] { return false; },
                  std::vector<RunFn>(op_table().size())};
     for (const OpInfo& op : op_table()) {
       const bool computed = op.schema.kind == OpKind::elementwise || op.schema.kind == OpKind::primitive;
