@@ -93,6 +93,8 @@ PARAMETERS = {
     "kind": "str | _Dtype | tuple[str | _Dtype, ...]",
     "language": "str",
     "max_recompiles": "int",
+    "tier": "int | None",
+    "form": "str",
     "verify.f": "Callable[..., Any]",
     "__init__.differences": "list[_Record]",
     "__init__.compared": "int",
@@ -149,7 +151,7 @@ PARAMETERS = {
 
 RESULTS = {
     "compile": "CompiledFunction",
-    "CompiledFunction.cache": "builtins.dict[str, int]",
+    "CompiledFunction.cache": "builtins.dict[str, Any]",
     "CompiledFunction.explain": "str",
     "CompiledFunction.plan": "Plan",
     "CompiledFunction.source": "str",

@@ -1,11 +1,13 @@
 """compile: whole functions as a few fused kernels, and what there is to see of them."""
 
+import os
+
 from . import _C
 
 __all__ = ["Plan", "Verification", "compile", "verify"]
 
 
-def compile(f=None, /, *, max_recompiles=64):
+def compile(f=None, /, *, max_recompiles=64, tier=None):
     """A function that runs `f` as one plan of fused kernels, with the same bits.
 
     At the first call with tensors of new dtypes, ranks or sizes `f` runs once without values, and what it asks for
@@ -19,28 +21,42 @@ def compile(f=None, /, *, max_recompiles=64):
         f: the function; without it, a decorator is returned.
         max_recompiles: signatures (dtypes, ranks, structure, constants; not sizes) after which a call with yet another
             raises.
+        tier: 0 runs the eager kernels over blocks in the cache, at once and always; 1 waits at the first call for code
+            that LLVM generates; None begins with 0 and goes over to 1 when a thread in the background has compiled
+            what calls have paid for. The bits are the same.
 
     Returns:
         CompiledFunction: called like `f`, with `plan()`, `source()`, `explain()` and `cache()`.
 
     Raises:
-        Unsupported: `f` asks for a value (`item`, `if`), keeps a value back, or needs too many signatures.
+        Unsupported: `f` asks for a value (`item`, `if`), keeps a value back, or needs too many signatures; at a call
+            with `tier=1`: there is no LLVM 19.
     """
     if f is None:
-        return lambda f: compile(f, max_recompiles=max_recompiles)
+        return lambda f: compile(f, max_recompiles=max_recompiles, tier=tier)
     if not callable(f):
         raise TypeError(f"compile(): f must be a function, not {type(f).__name__}")
     if isinstance(max_recompiles, bool) or not isinstance(max_recompiles, int) or max_recompiles < 1:
         raise ValueError(f"compile(): max_recompiles must be an integer of 1 or more, not {max_recompiles!r}")
-    compiled = _C._compiled(f, max_recompiles)
+    if isinstance(tier, bool) or tier not in (None, 0, 1):
+        raise ValueError(f"compile(): tier must be None, 0 or 1, not {tier!r}")
+    compiled = _C._compiled(f, max_recompiles, _default_tier() if tier is None else tier)
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         if (value := getattr(f, name, None)) is not None:
             setattr(compiled, name, value)
     return compiled
 
 
+def _default_tier():
+    """-1, which is to decide by calls, or what HYALITE_TIER says."""
+    named = os.environ.get("HYALITE_TIER", "")
+    if named not in ("", "0", "1"):
+        raise ValueError(f"HYALITE_TIER must be 0 or 1, not {named!r}")
+    return int(named or -1)
+
+
 class Verification:
-    """What `verify` found. It is true if both ways gave the same bits."""
+    """What `verify` found. It is true if all ways gave the same bits."""
 
     def __init__(self, differences, compared):
         self.differences, self.compared = differences, compared
@@ -55,8 +71,8 @@ class Verification:
         for d in self.differences:
             where = f" ({d['line']})" if d["line"] else ""
             lines.append(
-                f"kernel {d['kernel']}, {d['op']}{where}: element {d['element']} is {d['plan']!r} by the plan and "
-                f"{d['eager']!r} op by op, {d['ulp']} ULP apart; {d['count']} elements differ"
+                f"tier {d['tier']}, kernel {d['kernel']}, {d['op']}{where}: element {d['element']} is {d['plan']!r} "
+                f"and {d['eager']!r} op by op, {d['ulp']} ULP apart; {d['count']} elements differ"
             )
         return "\n".join(lines)
 
@@ -64,7 +80,9 @@ class Verification:
 
 
 def verify(f, /, *args, **kwargs):
-    """Runs `f` as a plan and op by op on the same arguments, which stay as they are, and compares all bits.
+    """Runs `f` as a plan, in tier 0 and tier 1, and op by op, and compares all bits.
+
+    The arguments stay as they are.
 
     Args:
         f: the function, or what `compile` made of it.
@@ -73,17 +91,17 @@ def verify(f, /, *args, **kwargs):
 
     Returns:
         Verification: true if every value that the plan leaves in memory has the bits of the eager ops. Else
-        `differences` has a dict for each that has not, in the order of the plan: kernel (its number), op, line, element
-        (the first that differs), plan and eager (its values), ulp (between them), count. The first names the group at
-        fault.
+        `differences` has a dict for each that has not, in the order of the plan: tier, kernel (its number), op, line,
+        element (the first that differs), plan and eager (its values), ulp (between them), count. The first names the
+        group at fault. Without LLVM 19 there is no tier 1 to compare.
     """
     compiled = f if isinstance(f, _C.CompiledFunction) else compile(f)
     pairs = _C._compare(compiled, args, kwargs)
-    found = [_difference(kernel, op, line, ours, theirs) for kernel, op, line, ours, theirs in pairs]
+    found = [_difference(*pair) for pair in pairs]
     return Verification([d for d in found if d is not None], len(pairs))
 
 
-def _difference(kernel, op, line, ours, theirs):
+def _difference(tier, kernel, op, line, ours, theirs):
     x, y, size = ours.tobytes(), theirs.tobytes(), ours.dtype.itemsize
     if x == y:
         return None
@@ -96,7 +114,7 @@ def _difference(kernel, op, line, ours, theirs):
     parts = (at, at + size // 2) if ours.dtype.name.startswith("complex") else (at,)
     wide = size // len(parts)
     return {
-        "kernel": kernel, "op": op, "line": line, "element": element, "plan": ours[element].item(),
+        "tier": tier, "kernel": kernel, "op": op, "line": line, "element": element, "plan": ours[element].item(),
         "eager": theirs[element].item(), "ulp": max(_ulp(x[p : p + wide], y[p : p + wide]) for p in parts),
         "count": len(places),
     }  # fmt: skip
@@ -111,14 +129,21 @@ def _ulp(x, y):
 
 
 class Plan:
-    """What a compiled function does: steps in their order, each one kernel or one call of an op."""
+    """What a compiled function does: steps in their order, each one kernel or one call of an op.
+
+    A kernel runs in tier 0, as the eager kernels over blocks in the cache, or in tier 1, as code that LLVM generated.
+    """
 
     def __init__(self, record, name):
         self._record, self.name = record, name
 
     @property
     def steps(self):
-        """A dict a step: name, fused, reason, source, shape, bytes_read, bytes_written, nodes."""
+        """A dict a step: name, fused, reason, source, shape, bytes_read, bytes_written, nodes.
+
+        A kernel's has its tier, why_tier (why it is 0), generated (LLVM's text), functions (how many it calls),
+        from_disk (how many of these an earlier process had compiled) and compile_seconds.
+        """
         return self._record["steps"]
 
     @property
@@ -144,14 +169,23 @@ class Plan:
     def __str__(self):
         lines = [f"{self.name}: {self.nodes} ops in {self.kernels} kernels, {self.temporary_bytes} bytes between them"]
         for i, step in enumerate(self.steps):
-            kind = "fused" if step["fused"] else "call"
+            kind = f"fused, tier {step['tier']}" if step["fused"] else "call"
             lines.append(
-                f"{i:3}  {kind:5}  {step['name']}  {step['shape']}  reads {step['bytes_read']}, writes "
-                f"{step['bytes_written']} bytes; {step['reason']}"
+                f"{i:3}  {kind:13}  {step['name']}  {step['shape']}  reads {step['bytes_read']}, writes "
+                f"{step['bytes_written']} bytes; {step['reason']}{_tier_text(step)}"
             )
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def _tier_text(step):
+    if not step["fused"]:
+        return ""
+    if step["tier"] == 0:
+        return f"; {step['why_tier']}" if step["why_tier"] else ""
+    made = "read from disk" if step["from_disk"] == step["functions"] else "compiled"
+    return f"; {step['functions']} generated, {made} in {1e3 * step['compile_seconds']:.1f} ms"
 
 
 def _last(self):
@@ -166,11 +200,25 @@ def _plan(self):
     return Plan(_last(self), self.__name__)
 
 
-def _source(self):
-    """The kernels of the last call as text: each value, the op that makes it, and the line that asked for it."""
+def _source(self, form="steps"):
+    """The kernels of the last call as text.
+
+    The form is "steps" for each value, the op that makes it, and the line that asked for it; "llvm" for the text that
+    was generated for tier 1; "assembly" for its machine code.
+    """
+    if form not in ("steps", "llvm", "assembly"):
+        raise ValueError(f'source(): form must be "steps", "llvm" or "assembly", not {form!r}')
     parts = []
     for i, step in enumerate(_last(self)["steps"]):
-        parts.append(f"# {i}: {step['name']}\n" + (step["source"] if step["fused"] else "a call of the eager op\n"))
+        if not step["fused"]:
+            text = "a call of the eager op\n"
+        elif form == "steps":
+            text = step["source"]
+        elif step["tier"] == 0:
+            text = f"nothing is generated: {step['why_tier']}\n"
+        else:
+            text = step["generated"] if form == "llvm" else _C._machine_code(self, i)
+        parts.append(f"# {i}: {step['name']}\n{text}")
     return "\n".join(parts)
 
 
@@ -180,8 +228,12 @@ def _explain(self):
 
 
 def _cache(self):
-    """Counts: signatures, traces, hits, and plans that are kept."""
-    return _C._compile_counts(self)
+    """Counts: signatures, traces, hits, and plans that are kept (entries).
+
+    `generated` has what LLVM has made in this process, for all functions: kernels compiled, kernels found on disk
+    (from_disk) and in memory, compile_seconds, the folder on disk, and what is wrong with it (folder_problem).
+    """
+    return {**_C._compile_counts(self), "generated": _C._generated_counts()}
 
 
 _C.CompiledFunction.plan = _plan

@@ -1,10 +1,17 @@
 """What every test shares: Hypothesis without its deadline, since no test here depends on the clock."""
 
+import os
+import tempfile
+
 import pytest
 from hypothesis import settings
 from isa_worker import EMULATED, sets
 
 from hyalite import _C
+
+# Generated kernels of the tests go where they are forgotten.
+_folder = tempfile.TemporaryDirectory(prefix="hyalite-cache-")
+os.environ["HYALITE_CACHE_DIR"] = _folder.name
 
 settings.register_profile("hyalite", deadline=None)
 settings.load_profile("hyalite")

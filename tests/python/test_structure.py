@@ -48,8 +48,9 @@ DIRECTION = {
     "ops": {"tensor", "public"},
     "validate": {"ops", "tensor", "public"},
     "compute": {"ops", "tensor", "public"},
-    "compute/cpu": {"compute", "ops", "tensor", "public"},
+    "compute/cpu": {"compute/codegen", "compute/jit", "compute", "ops", "tensor", "public"},
     "compute/meta": {"compute", "ops", "tensor", "public"},
+    "compute/jit": {"public"},
     "compute/codegen": {"ops", "tensor", "public"},
     "compute/lazy": {"compute", "ops", "tensor", "public"},
     "compile": {"apply", "compute/lazy", "compute", "record", "ops", "tensor", "public"},
@@ -78,6 +79,7 @@ EXCEPTIONS = [
     # Settings of the process that Python's functions and hooks reach.
     ("python/module.cpp", "compute/cpu/*.h", "set_num_threads, about: threads, instruction set, OpenBLAS"),
     ("python/module.cpp", "compute/codegen/registry.h", "hl.source gives generated text"),
+    ("python/compile.cpp", "compute/jit/*.h", "a compiled function says what LLVM has made"),
     ("python/hooks.cpp", "compute/cpu/threads.h", "signals and forks reach the thread pool"),
 ]
 
@@ -462,6 +464,10 @@ OP_NAMES_ELSEWHERE = {
     "compute/codegen/expr.h": ({"negative", "isnan", "isinf", "isfinite"}, "names of ExprOp"),
     "compute/codegen/prelude_text.h": (None, "helpers of generated kernels, by ExprOp"),
     "compute/codegen/print_c.cpp": ({"pow"}, "C's function"),
+    "compute/codegen/print_llvm.cpp": (
+        {"abs", "add", "ceil", "floor", "sqrt", "trunc"},
+        "LLVM's instructions and intrinsics",
+    ),
     "compute/codegen/registry.cpp": ({"min", "max"}, "names that C has taken"),
     "compute/cpu/primitives.cpp": (None, "the CPU's own list: an entry for each primitive"),
     "compute/cpu/elementwise.cpp": ({"pow"}, "in the errors of checks on values"),
