@@ -4,17 +4,17 @@
 #include <functional>
 #include <unordered_map>
 
-#include "compute/lazy/graph.h"
+#include "compute/lazy/nodes.h"
 #include "tensor/context.h"
 
 namespace hyalite {
 
 /// On while a function is traced: the CPU's ops then go to a backend that makes nodes. Memory that was there before is
 /// an input of the graph, whoever brings it: an argument, or what the function reaches by other names.
-class Tracer {
+class Tracer final : public lazy::GraphBuilder {
  public:
   Tracer() = default;
-  ~Tracer();
+  ~Tracer() override;
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
 
@@ -27,15 +27,15 @@ class Tracer {
   };
   const std::vector<Captured>& captured() const { return captured_; }
 
-  /// The elements of `t` as they are at this point of the function.
-  lazy::Use read(const TensorImpl& t);
+  lazy::Use read(const TensorImpl& t) override;
+  void will_write(const TensorImpl& t) override {
+    if (t.storage()->cell() == nullptr) meet(t);
+  }
   /// Notes a tensor that was there before.
   void meet(const TensorImpl& t);
-  /// The value of the memory at this point.
-  lazy::Value value_of(Storage& s);
-  void set_value(Storage& s, lazy::Value v);
-  /// A tensor that is output `k` of the node.
-  TensorRef foreseen(const lazy::NodeRef& node, int k);
+  lazy::Value value_of(Storage& s) override;
+  void set_value(Storage& s, lazy::Value v) override;
+  TensorRef foreseen(const lazy::NodeRef& node, int k) override;
   /// A tensor whose value is given when the graph runs. The maker numbers its slot.
   TensorRef given(Dtype dtype, Dims shape);
   /// Memory that the function made of values from outside may be read while it is traced.
