@@ -15,8 +15,8 @@ struct Memory {
   std::int64_t shift;
 };
 
-/// The elements of a form in the memory.
-TensorRef tensor_over(const TensorImpl& form, const Memory& m);
+/// The elements of a form in the memory, as a tensor on the device.
+TensorRef tensor_over(const TensorImpl& form, const Memory& m, Device device = {});
 
 /// How a backend may make a kernel faster.
 enum class Tier : std::uint8_t {

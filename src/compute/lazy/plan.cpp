@@ -7,7 +7,15 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "compute/lazy/running.h"
+#include "tensor/context.h"
+
 namespace hyalite::lazy {
+
+constinit thread_local const Node* running_node HYALITE_INITIAL_EXEC = nullptr;
+
+std::string running_line() { return running_node != nullptr ? describe(running_node->location) : ""; }
+
 namespace {
 
 std::int64_t size_of(const TensorImpl& form) {
@@ -21,9 +29,9 @@ std::int64_t size_of(const TensorImpl& form) {
 
 }  // namespace
 
-TensorRef tensor_over(const TensorImpl& form, const Memory& m) {
+TensorRef tensor_over(const TensorImpl& form, const Memory& m, Device device) {
   const std::int64_t shift = m.shift / static_cast<std::int64_t>(itemsize(form.dtype()));
-  return TensorImpl::make(form.dtype(), {}, form.shape(), form.strides(), Ref<Storage>::share(m.storage),
+  return TensorImpl::make(form.dtype(), device, form.shape(), form.strides(), Ref<Storage>::share(m.storage),
                           form.offset() + shift);
 }
 
@@ -39,8 +47,8 @@ struct Plan::Running {
   }
 };
 
-Plan::Plan(const Roots& roots, int inputs, Backend& backend, Tier tier, bool fuse)
-    : schedule_(roots, backend, fuse), backend_(backend), tier_(tier) {
+Plan::Plan(const Roots& roots, int inputs, Backend& backend, Tier tier, bool fuse, Device device)
+    : schedule_(roots, backend, fuse), backend_(backend), tier_(tier), device_(device) {
   for (int i = 0; i < inputs; ++i) buffers_.push_back({0, i, false});
   const Roots& r = schedule_.roots();
   for (std::size_t e = 0; e < r.effects.size(); ++e) {
@@ -242,14 +250,14 @@ void Plan::call(const Step& s, Running& r, Recorder* rec) const {
     if (in.is_number) {
       o = in.number;
     } else {
-      held.push_back(tensor_over(*in.use.form, r.memory(s.in[next++])));
+      held.push_back(tensor_over(*in.use.form, r.memory(s.in[next++]), device_));
       o.tensor = held.back().get();
     }
     operands.push_back(o);
   }
   TensorRef target;
   const bool own_place = n.base.node || buffers_[static_cast<std::size_t>(s.out[0])].input >= 0;
-  if (own_place) target = tensor_over(*n.out[0], r.memory(s.out[0]));
+  if (own_place) target = tensor_over(*n.out[0], r.memory(s.out[0]), device_);
   const Call c{*n.op, {operands.data(), operands.size()}, n.attrs.get()};
   try {
     const Validated v = SchemaGuard::check(rec, c, target.get());
@@ -275,7 +283,9 @@ void Plan::run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, 
     if (!s) s = backend_.memory(static_cast<std::size_t>(buffers_[static_cast<std::size_t>(b)].bytes));
   };
   Memory in[most_operands_of_group], out[most_operands_of_group];
+  const ScopedSet<const Node*> nobody(running_node, nullptr);
   for (const Step& s : steps_) {
+    running_node = s.group->nodes[0];
     const bool call_makes = s.kernel == nullptr && !s.group->nodes[0]->base.node;
     if (!call_makes) {
       for (const int b : s.fresh) make(b);

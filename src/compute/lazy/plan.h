@@ -18,7 +18,8 @@ class Plan {
  public:
   /// `inputs` slots, numbered by the graph's input nodes. Throws Unsupported where the backend lacks an op. Without
   /// `fuse` each op is a step of its own, by its eager entry.
-  Plan(const Roots& roots, int inputs, Backend& backend, Tier tier = Tier::automatic, bool fuse = true);
+  Plan(const Roots& roots, int inputs, Backend& backend, Tier tier = Tier::automatic, bool fuse = true,
+       Device device = {});
 
   /// A step as people see it.
   struct StepText {
@@ -74,6 +75,7 @@ class Plan {
   Schedule schedule_;
   Backend& backend_;
   Tier tier_;
+  Device device_;
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
   std::vector<int> results_;  // buffers
