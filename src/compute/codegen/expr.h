@@ -4,6 +4,7 @@
 #include <array>
 #include <cassert>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -25,6 +26,7 @@ enum class ExprOp : std::uint8_t {
   constant,
   decode,  ///< float16 or bfloat16 to float32
   encode,  ///< float32 to float16 or bfloat16, rounded once
+  cast,    ///< between the dtypes that kernels compute in, by the rules of casts; what encodes 16 bits may have any
   negative,
   invert,
   select,
@@ -48,6 +50,7 @@ constexpr std::string_view name(ExprOp op) {
       "constant",
       "decode",
       "encode",
+      "cast",
       "negative",
       "invert",
       "select",
@@ -85,6 +88,11 @@ class Expr {
   static Expr attribute(int index, Dtype dtype) { return Expr(ExprNode{ExprOp::attribute, dtype, index}); }
   static Expr constant(double value, Dtype dtype) { return Expr(ExprNode{ExprOp::constant, dtype, 0, value}); }
 
+  /// A node as it is, over other inputs.
+  Expr(const ExprNode& like, std::array<std::shared_ptr<const ExprNode>, 3> in)
+      : node_(std::make_shared<const ExprNode>(ExprNode{like.op, like.dtype, like.index, like.value, std::move(in)})) {}
+  explicit Expr(std::shared_ptr<const ExprNode> node) : node_(std::move(node)) {}
+
   const ExprNode& node() const { return *node_; }
   const std::shared_ptr<const ExprNode>& shared() const { return node_; }
   Dtype dtype() const { return node_->dtype; }
@@ -102,6 +110,16 @@ inline Expr decoded(Expr x) {
 }
 /// The explicit rounding with which an op on float16 or bfloat16 ends.
 inline Expr encoded(Expr x, Dtype to) { return x.dtype() == to ? x : Expr(ExprOp::encode, to, x); }
+
+/// The value in another dtype: of 16 bits it stays decoded, rounded to them once.
+inline Expr cast_to(Expr x, Dtype from, Dtype to) {
+  if (from == to) return x;
+  const Dtype wide = computed_in(to);
+  if (wide == to) return x.dtype() == to ? x : Expr(ExprOp::cast, to, x);
+  return Expr(ExprOp::decode, wide, Expr(ExprOp::encode, to, x));
+}
+/// The same expression over other leaves and attributes, by their index.
+Expr with_leaves(const Expr& e, std::span<const Expr> leaves);
 
 template <class T>
 concept ExprOperand = std::is_same_v<T, Expr> || std::is_same_v<T, Constant>;

@@ -8,10 +8,6 @@
 
 namespace hyalite {
 
-/// How a language writes a dtype.
-std::string_view c_value_type(Language language, Dtype dtype);   ///< of a variable
-std::string_view c_stored_type(Language language, Dtype dtype);  ///< of an element in memory
-
 /// The name of the helper for an operation on a dtype, or empty where there is none and C's own is meant.
 std::string helper_name(std::string_view operation, Dtype dtype);
 

@@ -57,6 +57,51 @@ inline constexpr Helper integer_helpers[] = {
   return (@T)result;
 }
 )"},
+    {"from_float32", signed_types, R"(
+// Towards zero, saturated; NaN gives 0.
+@F @T hl_from_float32_@D(float x) {
+  const float end = (float)((@V)1 << (@W - 1));
+  if (x != x) return 0;
+  return x >= end ? (@T)(((@V)1 << (@W - 1)) - 1) : x <= -end ? (@T)((@V)1 << (@W - 1)) : (@T)x;
+}
+)"},
+    {"from_float64", signed_types, R"(
+// Towards zero, saturated; NaN gives 0.
+@F @T hl_from_float64_@D(double x) {
+  const double end = (double)((@V)1 << (@W - 1));
+  if (x != x) return 0;
+  return x >= end ? (@T)(((@V)1 << (@W - 1)) - 1) : x <= -end ? (@T)((@V)1 << (@W - 1)) : (@T)x;
+}
+)"},
+    {"from_float32", unsigned_types, R"(
+// Towards zero, saturated; NaN gives 0.
+@F @T hl_from_float32_@D(float x) {
+  const float half_end = (float)((@V)1 << (@W - 1));
+  return x >= 2 * half_end ? (@T)~(@V)0 : x > 0 ? (@T)x : (@T)0;
+}
+)"},
+    {"from_float64", unsigned_types, R"(
+// Towards zero, saturated; NaN gives 0.
+@F @T hl_from_float64_@D(double x) {
+  const double half_end = (double)((@V)1 << (@W - 1));
+  return x >= 2 * half_end ? (@T)~(@V)0 : x > 0 ? (@T)x : (@T)0;
+}
+)"},
+    {"sticky", bit(Dtype::int64), R"(
+// A number of 53 bits that any shorter format rounds as this one.
+@F @T hl_sticky_@D(@T x) {
+  const @U top = (@U)x >> 53;
+  if (top == 0 || top == 0x7ff) return x;
+  return (@T)(((@U)x & ~(@U)0xfff) | (((@U)x & 0xfff) != 0 ? (@U)0x800 : 0));
+}
+)"},
+    {"sticky", bit(Dtype::uint64), R"(
+// A number of 53 bits that any shorter format rounds as this one.
+@F @T hl_sticky_@D(@T x) {
+  if (x >> 53 == 0) return x;
+  return (x & ~(@U)0xfff) | ((x & 0xfff) != 0 ? (@U)0x800 : 0);
+}
+)"},
     {"shift_left", integer_types,
      "@F @T hl_shift_left_@D(@T x, @T y) { return (@V)y < @W ? (@T)((@U)x << y) : (@T)0; }\n"},
     {"shift_right", signed_types,
@@ -104,6 +149,19 @@ inline constexpr Helper float_helpers[] = {
   const @T r = fmod(x, y);
   if (r == 0) return copysign((@T)0, y);
   return (r < 0) != (y < 0) ? r + y : r;
+}
+)"},
+    {"odd", bit(Dtype::float64), R"(
+// To float32, where a number between two takes the odd one, so that it is not rounded yet.
+@F float hl_odd_float64(double x) {
+  const float y = (float)x;
+  const double back = (double)y;
+  if (back == x || x != x) return y;
+#ifdef __OPENCL_VERSION__
+  return as_float((as_uint(y) - (fabs(back) > fabs(x) ? 1u : 0u)) | 1u);
+#else
+  return __uint_as_float((__float_as_uint(y) - (fabs(back) > fabs(x) ? 1u : 0u)) | 1u);
+#endif
 }
 )"},
     {"decode", bit(Dtype::float16), R"(

@@ -111,7 +111,7 @@ class Body {
     }
     std::size_t next = 0;
     for (const Argument& a : kernel_.signature.arguments) {
-      if (a.is_output) lines += "    " + a.name + "[i] = " + texts[results[next++]].text + ";\n";
+      if (a.is_output) lines += "    " + a.name + "[" + a.place + "] = " + texts[results[next++]].text + ";\n";
     }
     assert(next == results.size());
     return lines;
@@ -154,7 +154,8 @@ class Body {
     }
     switch (node.op) {
       case ExprOp::leaf: {
-        const std::string element = argument(node.index) + "[i]";
+        const Argument& a = kernel_.signature.arguments[static_cast<std::size_t>(node.index)];
+        const std::string element = a.name + "[" + a.place + "]";
         return node.dtype == Dtype::boolean ? Text{element + " != 0", false} : Text{element};
       }
       case ExprOp::attribute:
@@ -164,7 +165,9 @@ class Body {
       case ExprOp::select:
         return {in[0].inside() + " ? " + in[1].inside() + " : " + in[2].inside(), false};
       case ExprOp::encode:
-        return call(helper_name("encode", node.dtype), in);
+        return call(helper_name("encode", node.dtype), {cast(dtype, Dtype::float32, in[0], true)});
+      case ExprOp::cast:
+        return cast(dtype, node.dtype, in[0], false);
       case ExprOp::invert:
         if (dtype == Dtype::boolean) return {"!" + in[0].inside(), false};
         return {"(" + std::string(c_value_type(language_, dtype)) + ")~" + in[0].inside(), false};
@@ -182,6 +185,34 @@ class Body {
     if (dtype == Dtype::boolean && node.op == ExprOp::multiply) return infix(in, "&");
     if (kind(dtype) == Kind::integer && !is_comparison(node.op)) return wrapping(in, sign, dtype);
     return infix(in, sign);
+  }
+
+  /// By the rules of casts. With `to_round` the result is rounded once more: what is lost on the way to float32 then
+  /// stays visible in its last bit.
+  Text cast(Dtype from, Dtype to, const Text& x, bool to_round) const {
+    const auto as = [&](Dtype t, const Text& v) {
+      return Text{"(" + std::string(c_value_type(language_, t)) + ")" + v.inside(), false};
+    };
+    if (to == Dtype::boolean) {
+      if (is_complex(from)) return {x.inside() + ".x != 0 || " + x.inside() + ".y != 0", false};
+      return from == to ? x : Text{x.inside() + " != 0", false};
+    }
+    if (is_complex(to)) {
+      const Dtype part = real_part(to);
+      const auto component = [&](const char* c) { return cast(real_part(from), part, {x.inside() + c, true}, false); };
+      const std::string type(c_value_type(language_, to));
+      const std::string make = language_ == Language::cuda ? "make_" + type : "(" + type + ")";
+      if (!is_complex(from)) return {make + "(" + cast(from, part, x, false).text + ", 0)"};
+      return {make + "(" + component(".x").text + ", " + component(".y").text + ")"};
+    }
+    if (is_complex(from)) return cast(real_part(from), to, {x.inside() + ".x"}, to_round);
+    if (is_floating(from) && kind(to) == Kind::integer)
+      return call(helper_name(from == Dtype::float32 ? "from_float32" : "from_float64", to), {x});
+    if (to_round && from != Dtype::float32 && kind(from) != Kind::boolean && itemsize(from) > 2) {
+      const Text wide = itemsize(from) == 8 && kind(from) == Kind::integer ? call(helper_name("sticky", from), {x}) : x;
+      return call(helper_name("odd", Dtype::float64), {as(Dtype::float64, wide)});
+    }
+    return from == to ? x : as(to, x);
   }
 
   /// A complex value with a real one.
@@ -235,26 +266,30 @@ std::string kernel_text(Language language, const ExprKernel& kernel) {
       text += std::string(c_stored_type(language, a.dtype)) + "* " + a.name;
     }
   }
-  text += ") {\n";
+  text += kernel.parameters + ") {\n";
   if (cuda) {
     text += "  const long long step = (long long)gridDim.x * blockDim.x;\n";
     text += "  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {\n";
   } else {
     text += "  for (long i = get_global_id(0); i < n; i += get_global_size(0)) {\n";
   }
-  return text + Body(language, kernel).print() + "  }\n}\n";
+  return text + kernel.prologue + Body(language, kernel).print() + "  }\n}\n";
 }
 
 }  // namespace
 
-std::string program_source(Language language, std::span<const ExprKernel> kernels) {
-  std::string bodies;
-  for (const ExprKernel& k : kernels) bodies += (bodies.empty() ? "" : "\n") + kernel_text(language, k);
+std::string complete_source(Language language, const std::string& bodies) {
   const std::string text = helpers_for(language, bodies) + bodies;
   if (language == Language::cuda) return text;
   const bool wide = text.find("double") != std::string::npos;
   return std::string(wide ? "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" : "") +
          "#pragma OPENCL FP_CONTRACT OFF\n\n" + text;
+}
+
+std::string program_source(Language language, std::span<const ExprKernel> kernels) {
+  std::string bodies;
+  for (const ExprKernel& k : kernels) bodies += (bodies.empty() ? "" : "\n") + kernel_text(language, k);
+  return complete_source(language, bodies);
 }
 
 std::string kernel_source(Language language, const ExprKernel& kernel) {

@@ -19,6 +19,7 @@ struct Argument {
   bool is_output = false;
   bool is_attribute = false;
   int leaf = -1;  ///< of an input: which leaf it is (mark.h; of a forward kernel which operand), else which output
+  std::string place = "i";  ///< of the element
 };
 
 /// How a kernel is called: after the 64-bit number of elements come the arguments, in this order.
@@ -31,6 +32,8 @@ struct KernelSignature {
 struct ExprKernel {
   KernelSignature signature;
   std::vector<Expr> results;
+  std::string parameters;  ///< more of them, at the end, each after a comma
+  std::string prologue;    ///< lines before an element's expressions, such as what `place` names
 };
 
 /// The kernel as a self-contained text: the helper functions it uses, then the kernel. Equal kernels give equal texts.
@@ -38,6 +41,12 @@ struct ExprKernel {
 std::string kernel_source(Language language, const ExprKernel& kernel);
 /// Several kernels in one text that share their helper functions.
 std::string program_source(Language language, std::span<const ExprKernel> kernels);
+
+/// Bodies of kernels, with the helper functions that they call in front, and the pragmas that they need.
+std::string complete_source(Language language, const std::string& bodies);
+/// How the language writes a dtype as a value, and as an element in memory.
+std::string_view c_value_type(Language language, Dtype dtype);
+std::string_view c_stored_type(Language language, Dtype dtype);
 
 /// Options under which the text keeps its promise of exact arithmetic, one each, for NVRTC or for clBuildProgram. A
 /// device whose CL_DEVICE_SINGLE_FP_CONFIG lacks CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT refuses OpenCL's.
