@@ -77,6 +77,7 @@ class Node {
   bool from_nothings = false, numbers_and_nothings = false;
 
   int slot = -1;          ///< of an input
+  Ref<Storage> memory;    ///< of an input of a device that computes later
   bool constant = false;  ///< an input that no run may overwrite: the function made it, and makes it anew each time
   const std::uint64_t sequence;
   Location location;
