@@ -5,6 +5,7 @@
 
 #include "compute/cpu/backend.h"
 #include "compute/meta/backend.h"
+#include "compute/opencl/backend.h"
 
 namespace hyalite {
 namespace {
@@ -15,6 +16,20 @@ const std::array<Backend*, device_count>& backends() {
 }
 
 TracingHooks tracing;
+
+[[noreturn]] void throw_no_opencl(Device device) {
+  const std::size_t count = opencl::ClDevice::all().size();
+  std::string why = opencl::ClDevice::problem();
+  if (count != 0) {
+    why = "there " +
+          std::string(count == 1 ? "is one OpenCL device" : "are " + std::to_string(count) + " OpenCL devices") +
+          ", opencl:0" + (count > 1 ? " to opencl:" + std::to_string(count - 1) : "");
+  } else if (why.empty()) {
+    why = "no OpenCL platform has a device with a compiler";
+  }
+  throw Unsupported("device " + to_string(device) + " is not there: " + why + "; write device=\"cpu\"",
+                    {{"device", to_string(device)}});
+}
 
 }  // namespace
 
@@ -35,7 +50,13 @@ TensorRef host_empty(Dtype dtype, Dims shape) {
 
 Backend& find_backend(Device device) {
   const bool tracing_on = context().tracer != nullptr;
-  return tracing_on && device.kind == DeviceKind::cpu ? *tracing.backend() : find_present(device);
+  if (tracing_on && device.kind == DeviceKind::cpu) return *tracing.backend();
+  if (tracing_on && device.kind != DeviceKind::meta) {
+    throw Unsupported("compile(): functions of tensors on " + to_string(device) +
+                          " are not compiled yet, their ops wait and fuse by themselves; call the function itself",
+                      {{"device", to_string(device)}});
+  }
+  return find_present(device);
 }
 
 Backend& find_present(Device device) {
@@ -44,6 +65,13 @@ Backend& find_present(Device device) {
         "a value that compile() only foresaw has left its function, and is computed nowhere; return it from the "
         "function instead",
         {{"device", to_string(device)}});
+  }
+  if (device.kind == DeviceKind::opencl) {
+    Backend* const found = opencl::backend(device.index);
+    if (found == nullptr) throw_no_opencl(device);
+    if (device.index == 0)
+      detail::ready_backends[static_cast<std::size_t>(device.kind)].store(found, std::memory_order_release);
+    return *found;
   }
   Backend* b = backends()[static_cast<std::size_t>(device.kind)];
   if (b != nullptr && device.index != 0) {

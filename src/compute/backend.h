@@ -59,6 +59,10 @@ struct Backend {
   bool (*generates)();
   /// By op; null: this device cannot, which is said before anything runs. Views and composites need no entry.
   std::vector<RunFn> run;
+  /// Of a device with memory of its own: its copy of a dense tensor of the CPU, and the way back, for a tensor that is
+  /// row-major from the beginning of its memory. Null where tensors lie in the CPU's memory, or nowhere.
+  TensorRef (*upload)(const TensorImpl& from) = nullptr;
+  void (*download)(const TensorImpl& from, TensorImpl& to) = nullptr;
 
   /// A row-major tensor, not initialised.
   TensorRef empty(Dtype dtype, Dims shape) const { return allocate(dtype, shape, row_major(shape)); }

@@ -1,0 +1,121 @@
+/// One OpenCL device: its memory, its kernels, its queue.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "compute/opencl/cl.h"
+#include "hyalite/dtype.h"
+#include "tensor/storage.h"
+
+namespace hyalite::opencl {
+
+/// What a device can do.
+struct Facts {
+  std::string name, platform, version, driver;
+  bool has_float64 = false;
+  bool exact_division = false;  ///< float32 division and square root are correctly rounded
+  std::size_t group = 1;        ///< most items of a work-group
+  std::int64_t memory = 0, largest_buffer = 0, local_memory = 0;  ///< bytes
+  int address_bits = 64, units = 1;
+};
+
+/// An argument of a kernel: memory, local memory of so many bytes, or a scalar.
+struct Bytes {
+  std::size_t size;
+  std::byte value[16];
+};
+struct Local {
+  std::size_t bytes;
+};
+using KernelArgument = std::variant<cl_mem, Local, Bytes>;
+template <class T>
+KernelArgument scalar(T v) {
+  Bytes b{sizeof v, {}};
+  static_assert(sizeof v <= sizeof b.value);
+  __builtin_memcpy(b.value, &v, sizeof v);
+  return b;
+}
+
+class Kernel;
+
+class ClDevice {
+ public:
+  /// The devices there are, found once.
+  static const std::vector<ClDevice*>& all();
+  /// What was looked for and not found; empty where there is nothing to say.
+  static const std::string& problem();
+
+  const Facts& facts() const { return facts_; }
+
+  /// So many bytes, not initialised, from the pool. Throws OutOfMemory.
+  Ref<Storage> memory(std::size_t bytes);
+  static cl_mem buffer(const Storage& s);
+  void upload(const void* from, const Storage& to, std::size_t bytes);
+  /// Waits for all that was asked. Throws what kernels found wrong with values.
+  void download(const Storage& from, void* to, std::size_t bytes);
+  void copy(const Storage& from, std::size_t from_at, const Storage& to, std::size_t to_at, std::size_t bytes);
+  void finish();
+
+  /// The kernel of a text, compiled once. Throws Unsupported with the compiler's words where it does not take it.
+  const Kernel& kernel(const std::string& text, const std::string& name);
+  /// Runs it over `items`, in groups of `group` (0: any).
+  void launch(const Kernel& k, const std::vector<KernelArgument>& arguments, std::size_t items, std::size_t group = 0);
+
+  /// A word that kernels set to the number of a site where a value is wrong, with that value behind it.
+  cl_mem error_word();
+  /// Raises for the value; called at the next synchronisation if a kernel has set its number.
+  using Site = std::function<void(std::int64_t value)>;
+  int add_site(Site s);
+
+  struct Counts {
+    std::int64_t compiled = 0, from_disk = 0, launches = 0, buffers = 0, held = 0, pooled = 0;
+    double compile_seconds = 0;
+  };
+  Counts counts();
+
+ private:
+  friend class Kernel;
+  struct Buffer;
+  ClDevice(cl_platform_id platform, cl_device_id device);
+  void discover(cl_platform_id platform);
+  cl_context context();
+  void give_back(Buffer* b);
+  void trim();
+  void check(cl_int status, const char* what);
+  void check_errors();
+  cl_program build(const std::string& text);
+
+  cl_device_id id_;
+  Facts facts_;
+  std::recursive_mutex mutex_;
+  cl_context context_ = nullptr;
+  cl_command_queue queue_ = nullptr;
+  cl_mem error_word_ = nullptr;
+  std::deque<Site> sites_;
+  std::map<std::size_t, std::vector<cl_mem>> free_;
+  std::int64_t pooled_bytes_ = 0;
+  std::unordered_map<std::string, std::unique_ptr<Kernel>> kernels_;
+  Counts counts_;
+};
+
+/// A compiled kernel.
+class Kernel {
+ public:
+  cl_kernel get() const { return kernel_; }
+
+ private:
+  friend class ClDevice;
+  cl_program program_ = nullptr;
+  cl_kernel kernel_ = nullptr;
+};
+
+}  // namespace hyalite::opencl
