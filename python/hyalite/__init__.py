@@ -1,7 +1,7 @@
 """Hyalite: a tensor engine you can see through.
 
-Write `import hyalite as hl`. `from hyalite import *` leaves out abs, all, any, bool, compile, divmod, max, min, pow,
-round and sum, which are Python's own names too.
+Write `import hyalite as hl`. `from hyalite import *` leaves out abs, all, any, bool, compile, divmod, eval, max, min,
+pow, round and sum, which are Python's own names too.
 """
 
 import gc
@@ -35,14 +35,15 @@ _C._check_threads()
 # Cycles through hooks and the graph, which Python's collector does not see.
 gc.callbacks.append(_C._collect_cycles)
 
-from . import _autograd, _compile, _creation, _dtypes, _function, _functions, _modes, _system  # noqa: E402
+from . import _autograd, _compile, _creation, _device, _dtypes, _function, _functions, _modes, _system  # noqa: E402
 
 globals().update({name: getattr(_C, name) for name in _C._op_names()})
-for _module in (_dtypes, _creation, _functions, _modes, _autograd, _compile, _function, _system):
+for _module in (_dtypes, _creation, _functions, _modes, _autograd, _compile, _device, _function, _system):
     globals().update({name: getattr(_module, name) for name in _module.__all__})
 # A node made by one of these names the line of its caller.
-_C._hide_frames([vars(_module) for _module in (_autograd, _compile, _creation, _function, _functions, _modes)])
+_C._hide_frames([vars(_module) for _module in (_autograd, _compile, _creation, _device, _function, _functions, _modes)])
 Tensor.__format__ = _functions._format
+Tensor.to = _device._to
 Tensor.__reversed__ = _functions._reversed
 Tensor.__round__ = _functions._round
 Tensor.__iter__ = _functions._iterate

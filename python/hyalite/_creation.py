@@ -34,6 +34,8 @@ def _there(device, op):
 def tensor(obj, dtype=None, *, device=None, requires_grad=False):
     """A copy of `obj`; with `requires_grad` a new leaf."""
     _there(device, "tensor")
+    if device is None and not isinstance(obj, _C.Tensor):
+        device = _C._chosen_device()
     wanted = _C._flag(requires_grad, "tensor", "requires_grad")
     t = _place(_C._asarray(obj, dtype, True, "tensor"), device)
     return t.detach().requires_grad_(True) if wanted else t

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "tensor/context.h"
 #include "tensor/device.h"
 
 namespace hyalite::python {
@@ -193,7 +194,7 @@ std::optional<Dtype> optional_dtype_argument(PyObject* o, std::string_view op) {
 }
 
 Device device_argument(PyObject* o, std::string_view op) {
-  if (o == Py_None) return {};
+  if (o == Py_None) return context().device;
   const char* text = PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : nullptr;
   if (text == nullptr) {
     PyErr_Clear();

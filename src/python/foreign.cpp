@@ -242,9 +242,8 @@ void need_host(const TensorImpl& t, const char* op) {
     throw Unsupported(std::string(op) + "(): a tensor on meta has a shape and no values; make it with device=\"cpu\"",
                       {{"device", std::string("meta")}});
   }
-  throw Unsupported(
-      std::string(op) + "(): the tensor lies on " + to_string(t.device()) + "; write x.to_device(\"cpu\") first",
-      {{"device", to_string(t.device())}});
+  throw Unsupported(std::string(op) + "(): the tensor lies on " + to_string(t.device()) + "; write x.to(\"cpu\") first",
+                    {{"device", to_string(t.device())}});
 }
 
 void need_no_gradient(TensorImpl& t, const char* op) {

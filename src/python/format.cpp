@@ -1,6 +1,7 @@
 /// Writing tensors as NumPy does: collect the elements shown, turn them into words of equal width, lay the words out.
 #include "python/format.h"
 #include "compute/backend.h"
+#include "transfer.h"
 
 #include <algorithm>
 #include <cassert>
@@ -514,6 +515,12 @@ std::string format_tensor(const TensorImpl& t, const FormatOptions& options, For
   if (t.device().kind == DeviceKind::meta) {
     return "tensor(..., shape=" + to_string(t.shape()) + ", dtype=" + std::string(name(t.dtype())) + ", device='meta'" +
            (form == Form::repr ? options.suffix : "") + ")";
+  }
+  if (t.device().kind != DeviceKind::cpu && !is_traced(t.device())) {
+    const TensorRef here = on_host(t, "repr");
+    FormatOptions there = options;
+    there.suffix = ", device='" + to_string(t.device()) + "'" + options.suffix;
+    return form == Form::repr ? repr(*here, there) : str(*here, options);
   }
   assert(t.numel() == 0 || host_address(t) != nullptr);
   return form == Form::repr ? repr(t, options) : str(t, options);

@@ -13,6 +13,7 @@
 #include "python/operands.h"
 #include "python/promote.h"
 #include "python/tensor_type.h"
+#include "transfer.h"
 
 namespace hyalite::python {
 namespace {
@@ -47,19 +48,27 @@ std::vector<PyObject*> items_of(PyObject* key) {
   return r;
 }
 
-Tensor tensor_of(PyObject* o, std::optional<Dtype> dtype = {}) { return Tensor::adopt(asarray(o, dtype, {}).leak()); }
+/// What Python holds, as a tensor where it is needed.
+Tensor brought(TensorRef made, Device device) {
+  const Tensor t = Tensor::adopt(made.leak());
+  return device.kind == DeviceKind::meta ? t : moved_to(t, device);
+}
+Tensor tensor_of(PyObject* o, Device device, std::optional<Dtype> dtype = {}) {
+  return brought(asarray(o, dtype, {}), device);
+}
 
-/// A list, array or tensor that indexes; empty for what is no array. 0-d integers count as integers.
-std::optional<Tensor> array_key(PyObject* o) {
+/// A list, array or tensor that indexes, of a tensor on the device; empty for what is no array. 0-d integers count as
+/// integers.
+std::optional<Tensor> array_key(PyObject* o, Device device) {
   if (o == Py_None || o == Py_Ellipsis || PySlice_Check(o) || PyLong_CheckExact(o)) return {};
   if (is_tensor(o)) return handle(o);
-  if (PyBool_Check(o)) return tensor_of(o);
+  if (PyBool_Check(o)) return tensor_of(o, device);
   if (PyList_Check(o) || PyTuple_Check(o) || PyRange_Check(o)) {
-    Tensor t = tensor_of(o);
-    return t.numel() == 0 && t.dtype() == Dtype::float32 ? tensor_of(o, Dtype::int64) : t;
+    Tensor t = tensor_of(o, device);
+    return t.numel() == 0 && t.dtype() == Dtype::float32 ? tensor_of(o, device, Dtype::int64) : t;
   }
   // NumPy's arrays and scalars; its integers without dimensions then count as integers.
-  if (PyObject_HasAttrString(o, "__array_interface__")) return tensor_of(o);
+  if (PyObject_HasAttrString(o, "__array_interface__")) return tensor_of(o, device);
   return {};
 }
 
@@ -142,7 +151,7 @@ Plan make_plan(const TensorImpl& x, PyObject* key) {
   std::vector<std::optional<Tensor>> arrays;
   int used = 0, ellipses = 0;
   for (PyObject* o : items) {
-    arrays.push_back(array_key(o));
+    arrays.push_back(array_key(o, x.device()));
     const auto& a = arrays.back();
     ellipses += o == Py_Ellipsis;
     if (o == Py_None || o == Py_Ellipsis) continue;
@@ -333,7 +342,7 @@ struct Joined {
 
 /// The places of a mask's true elements, in row-major order. Their number is asked of the device first.
 Tensor places_of(const Tensor& mask) {
-  need_host(*mask.impl(), "index");
+  if (mask.device().kind == DeviceKind::meta) need_host(*mask.impl(), "index");
   return true_positions(mask, whole_item(*sum(mask).impl()));
 }
 
@@ -479,7 +488,8 @@ Tensor storable(PyObject* value, const TensorImpl& target) {
   }
   if (u.tensor != nullptr) {
     if (promote(to, u.tensor->dtype(), "setitem") != to) throw_no_cast(u.tensor->dtype(), to, u.owned.get() != nullptr);
-    return astype(Tensor::share(u.tensor), to);
+    const bool ours = u.owned.get() != nullptr;
+    return astype(ours ? brought(TensorRef::share(u.tensor), target.device()) : Tensor::share(u.tensor), to);
   }
   if (promote_weak(to, u.scalar.kind) != to) throw_no_cast(default_dtype(u.scalar.kind), to, true);
   return full({}, number_in("setitem", u, to), to, target.device());

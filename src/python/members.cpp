@@ -10,6 +10,7 @@
 #include "python/pickle.h"
 #include "python/tensor_type.h"
 #include "tensor/context.h"
+#include "transfer.h"
 
 namespace hyalite::python {
 namespace {
@@ -296,14 +297,10 @@ PyObject* to_device(PyObject* self, PyObject* args, PyObject* kwargs) {
   return guarded([&] {
     if (device == Py_None) throw_argument("to_device", "device", "the name of a device such as 'cpu'", device);
     const Device d = device_argument(device, "to_device");
-    const TensorImpl& t = *impl_of(self);
-    if (d == t.device()) return Owned::borrow(self).leak();
-    const Backend& there = for_device(context(), d);  // raises Unsupported naming the devices there are
-    if (d.kind == DeviceKind::meta) return python::wrap(there.allocate(t.dtype(), t.shape(), t.strides()));
-    need_host(t, "to_device");
-    TensorRef copy = there.empty(t.dtype(), t.shape());
-    there.copy(t, *copy);
-    return python::wrap(std::move(copy));
+    TensorImpl* const t = impl_of(self);
+    if (d == t->device()) return Owned::borrow(self).leak();
+    const Tensor moved = moved_to(Tensor::adopt(TensorRef::share(t).leak()), d);
+    return python::wrap(TensorRef::share(moved.impl()));
   });
 }
 PyObject* reduce(PyObject* self, PyObject*) {

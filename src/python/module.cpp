@@ -18,6 +18,7 @@
 #include "python/compile.h"
 #include "python/cycles.h"
 #include "python/derivatives.h"
+#include "python/devices.h"
 #include "python/errors.h"
 #include "python/format.h"
 #include "python/functions.h"
@@ -454,5 +455,6 @@ NB_MODULE(_C, m) {
   bind_nodes(m);
   bind_explain(m);
   bind_compile(m);
+  bind_devices(m);
   install_hooks();
 }

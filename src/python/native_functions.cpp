@@ -1,6 +1,7 @@
 /// Functions that take more than one op does. The common call is read here and goes straight to the engine; what needs
 /// Python's own numbers of any size, or other arrays, takes the longer way in `_creation.py`.
 #include "python/native_functions.h"
+#include "transfer.h"
 
 #include <array>
 
@@ -61,7 +62,8 @@ Ints shape_of(PyObject* o, const char* op) {
 
 Dtype dtype_or(PyObject* o, const char* op, Dtype otherwise) { return given(o) ? dtype_argument(o, op) : otherwise; }
 std::optional<Device> device_or_none(PyObject* o, const char* op) {
-  return given(o) ? std::optional<Device>(device_argument(o, op)) : std::nullopt;
+  if (given(o)) return device_argument(o, op);
+  return context().device == Device{} ? std::nullopt : std::optional<Device>(context().device);
 }
 
 /// An operand as a tensor: a tensor, an array, or a number.
@@ -165,8 +167,8 @@ PyObject* arange(const Takes& t, PyObject* const* args, Py_ssize_t n, PyObject* 
   return wrap(apply(arange_op(), {}, attrs.get()));
 }
 
-PyObject* moved(TensorRef x, PyObject* device) {
-  return check(PyObject_CallMethod(Owned(check(wrap(std::move(x)))).get(), "to_device", "O", device));
+PyObject* moved(TensorRef x, Device device) {
+  return wrap(TensorRef::share(moved_to(Tensor::adopt(x.leak()), device).impl()));
 }
 
 PyObject* from_object(const Takes& t, PyObject* const* args, Py_ssize_t n, PyObject* names) {
@@ -176,7 +178,8 @@ PyObject* from_object(const Takes& t, PyObject* const* args, Py_ssize_t n, PyObj
   if (place) for_device(context(), *place);
   const std::optional<Dtype> to = given(dtype) ? std::optional(dtype_argument(dtype, t.op)) : std::nullopt;
   TensorRef x = asarray(object, to, given(copy) ? optional_flag_argument(copy, t.op, "copy") : std::nullopt);
-  return place ? moved(std::move(x), device) : wrap(std::move(x));
+  // A tensor stays where it is unless its place is named.
+  return place && (given(device) || !is_tensor(object)) ? moved(std::move(x), *place) : wrap(std::move(x));
 }
 
 // ---- movement -----------------------------------------------------------------------------------------------------
@@ -191,7 +194,7 @@ PyObject* astype(const Takes& t, PyObject* const* args, Py_ssize_t n, PyObject* 
   TensorRef x = operand(object, t.op);
   const Dtype dtype = dtype_argument(type, t.op);
   if (given(device)) {
-    const Owned there(moved(std::move(x), device));
+    const Owned there(moved(std::move(x), device_argument(device, t.op)));
     x = TensorRef::share(impl_of(there.get()));
   }
   const bool always = copy == nullptr || flag_argument(copy, t.op, "copy");

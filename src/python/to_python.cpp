@@ -3,6 +3,7 @@
 #include "python/foreign.h"
 #include "python/interop.h"
 #include "tensor/float_formats.h"
+#include "transfer.h"
 
 namespace hyalite::python {
 namespace {
@@ -97,16 +98,15 @@ Owned list_of(const TensorImpl& t, int axis, const std::byte* p) {
   return list;
 }
 
-/// The address of the only element of a tensor without dimensions.
-const std::byte* only_element(const TensorImpl& t, const char* python_type) {
+/// The only element of a tensor without dimensions, on the CPU.
+TensorRef only_element(const TensorImpl& t, const char* python_type) {
   if (t.ndim() != 0) {
     throw TypeError(std::string(python_type) + "(): only a tensor without dimensions becomes a Python " + python_type +
                         ", and this one has shape " + to_string(t.shape()) + "; write " +
                         (t.numel() == 1 ? "x.item()" : "an index, x.tolist() or a reduction"),
                     {{"shape", to_vector(t.shape())}});
   }
-  need_host(t, python_type);
-  return host_address(t);
+  return on_host(t, python_type);
 }
 
 [[noreturn]] void throw_complex(const TensorImpl& t, const char* python_type) {
@@ -117,13 +117,14 @@ const std::byte* only_element(const TensorImpl& t, const char* python_type) {
 }  // namespace
 
 PyObject* tolist(TensorImpl* t) {
-  need_host(*t, "tolist");
-  return list_of(*t, 0, host_address(*t)).leak();
+  const TensorRef here = on_host(*t, "tolist");
+  return list_of(*here, 0, host_address(*here)).leak();
 }
 
 std::int64_t whole_item(const TensorImpl& t) {
   std::int64_t value;
-  std::memcpy(&value, host_address(t), sizeof value);
+  const TensorRef here = on_host(t, "item");
+  std::memcpy(&value, host_address(*here), sizeof value);
   return value;
 }
 
@@ -133,12 +134,13 @@ PyObject* item(TensorImpl* t) {
                          to_string(t->shape()) + "; write an index first, or x.tolist()",
                      {{"shape", to_vector(t->shape())}});
   }
-  need_host(*t, "item");
-  return check(element(t->dtype(), host_address(*t)));
+  const TensorRef here = on_host(*t, "item");
+  return check(element(t->dtype(), host_address(*here)));
 }
 
 bool to_bool(TensorImpl* t) {
-  const std::byte* p = only_element(*t, "bool");
+  const TensorRef here = only_element(*t, "bool");
+  const std::byte* p = host_address(*here);
   const Owned number(check(element(t->dtype(), p)));
   const int truth = PyObject_IsTrue(number.get());
   if (truth < 0) throw PythonError();
@@ -146,21 +148,24 @@ bool to_bool(TensorImpl* t) {
 }
 
 PyObject* to_int(TensorImpl* t) {
-  const std::byte* p = only_element(*t, "int");
+  const TensorRef here = only_element(*t, "int");
+  const std::byte* p = host_address(*here);
   if (is_complex(t->dtype())) throw_complex(*t, "int");
   const Owned number(check(element(t->dtype(), p)));
   return check(PyNumber_Long(number.get()));
 }
 
 PyObject* to_float(TensorImpl* t) {
-  const std::byte* p = only_element(*t, "float");
+  const TensorRef here = only_element(*t, "float");
+  const std::byte* p = host_address(*here);
   if (is_complex(t->dtype())) throw_complex(*t, "float");
   Owned number(check(element(t->dtype(), p)));
   return PyFloat_CheckExact(number.get()) ? number.leak() : check(PyNumber_Float(number.get()));
 }
 
 PyObject* to_complex(TensorImpl* t) {
-  const std::byte* p = only_element(*t, "complex");
+  const TensorRef here = only_element(*t, "complex");
+  const std::byte* p = host_address(*here);
   if (is_complex(t->dtype())) return check(element(t->dtype(), p));
   const Owned number(check(element(t->dtype(), p)));
   const double real = PyFloat_AsDouble(number.get());
@@ -169,7 +174,8 @@ PyObject* to_complex(TensorImpl* t) {
 }
 
 PyObject* to_index(TensorImpl* t) {
-  const std::byte* p = only_element(*t, "int");
+  const TensorRef here = only_element(*t, "int");
+  const std::byte* p = host_address(*here);
   if (kind(t->dtype()) != Kind::integer) {
     throw TypeError("index(): a " + std::string(name(t->dtype())) +
                     " tensor is no index; write int(x), or an integer dtype");

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "hyalite/device.h"
 #include "hyalite/dtype.h"
 #include "hyalite/export.h"
 
@@ -26,6 +27,7 @@ struct Context {
   Tracer* tracer = nullptr;
   bool anomaly = false;
   Forward* forward = nullptr;  ///< the innermost level of forward mode
+  Device device;               ///< of tensors that are made without one
 };
 
 namespace detail {

@@ -223,7 +223,8 @@ void SchemaGuard::check_view(Validated& v) {
 
 void SchemaGuard::check_creation(Validated& v) {
   const Call& c = v.call_;
-  if (c.op.device_field >= 0) v.device_ = c.attrs->field<std::optional<Device>>(c.op.device_field).value_or(Device());
+  if (c.op.device_field >= 0)
+    v.device_ = c.attrs->field<std::optional<Device>>(c.op.device_field).value_or(context().device);
   foresee(v);
   v.dtype_ = v.out_dtype_;
   if (!contains(c.op.schema.types, v.dtype_)) throw_unsupported_dtype(c.op, v.dtype_);
