@@ -65,6 +65,7 @@ ELSEWHERE = {
     "explain", "Trace", "Tensor", "Function", "backward", "grad", "gradients", "hessian", "jacobian", "jvp", "vjp",
     "value_and_grad", "stop_gradient", "checkpoint", "gradcheck", "detect_anomaly", "anomaly", "dtype", "no_grad",
     "enable_grad", "retain_grad", "compile", "CompiledFunction", "Plan", "Verification", "verify",
+    "device", "eval",
     "Tensor.backward", "Tensor.register_hook", "Tensor.retain_grad",
 }  # fmt: skip
 

@@ -50,6 +50,7 @@ DIRECTION = {
     "compute": {"ops", "tensor", "public"},
     "compute/cpu": {"compute/codegen", "compute/jit", "compute", "ops", "tensor", "public"},
     "compute/meta": {"compute", "ops", "tensor", "public"},
+    "compute/opencl": {"compute/codegen", "compute/jit", "compute/lazy", "compute", "ops", "tensor", "public"},
     "compute/jit": {"public"},
     "compute/codegen": {"ops", "tensor", "public"},
     "compute/lazy": {"compute", "ops", "tensor", "public"},
@@ -79,6 +80,7 @@ EXCEPTIONS = [
     # Settings of the process that Python's functions and hooks reach.
     ("python/module.cpp", "compute/cpu/*.h", "set_num_threads, about: threads, instruction set, OpenBLAS"),
     ("python/module.cpp", "compute/codegen/registry.h", "hl.source gives generated text"),
+    ("python/devices.cpp", "compute/opencl/backend.h", "hl.devices says what OpenCL has"),
     ("python/compile.cpp", "compute/jit/*.h", "a compiled function says what LLVM has made"),
     ("python/hooks.cpp", "compute/cpu/threads.h", "signals and forks reach the thread pool"),
 ]
@@ -155,6 +157,8 @@ def test_only_compute_names_an_instruction_set_or_a_vendors_api():
 
 # The one function by which others learn an address, after the device has done what was asked of it.
 BORDER = "src/compute/backend.h"
+# A backend that brings tensors of the CPU to its own memory, and back.
+MOVERS = {"src/compute/opencl/backend.cpp", "src/compute/opencl/primitives.cpp"}
 # Who may call it: each gives elements to, or takes them from, what is no tensor.
 BORDERS = {
     "src/tensor_api.cpp": "Tensor::data, item and from_values of the C++ interface",
@@ -179,7 +183,7 @@ def test_only_the_backend_of_a_tensor_and_the_borders_ask_for_its_address():
     asked = {
         n for n in files_that_say(r"(?:\.|->)address\(\)") if not n.startswith(("src/compute/cpu/", "src/tensor/"))
     }
-    assert asked == {BORDER}
+    assert asked == {BORDER, *MOVERS}
     assert files_that_say(r"\bhost_address\(") == {BORDER, *BORDERS}
 
 
@@ -470,6 +474,9 @@ OP_NAMES_ELSEWHERE = {
     ),
     "compute/codegen/registry.cpp": ({"min", "max"}, "names that C has taken"),
     "compute/cpu/primitives.cpp": (None, "the CPU's own list: an entry for each primitive"),
+    "compute/opencl/primitives.cpp": (None, "OpenCL's own list: an entry for each primitive"),
+    "compute/opencl/reductions.cpp": ({"maximum", "minimum"}, "helpers of generated kernels"),
+    "compute/opencl/backend.cpp": ({"empty"}, "in an error about a dtype"),
     "compute/cpu/elementwise.cpp": ({"pow"}, "in the errors of checks on values"),
     "record/node.cpp": ({"permute_dims"}, "a write through a view of a base in another order, with find_op"),
     "compute/cpu/indexing.cpp": (
