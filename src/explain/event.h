@@ -48,6 +48,9 @@ enum class Event : std::uint8_t {
   kernel_ran,
   fused_ran,  ///< several ops in one pass
   library_ran,
+  node_added,  ///< to the graph of a device that computes later
+  queued,      ///< a kernel, on such a device
+  fetched,     ///< values came from it
   nothing_computed,
   result_made,
 
@@ -87,6 +90,9 @@ enum class Fact : std::uint8_t {
   computed,  ///< the dtype that the kernel computes in
   isa,
   generated,  ///< how many kernels of a fused group were generated
+  nodes,      ///< that wait
+  items,      ///< of a kernel
+  kernel,     ///< where it came from, in words
   loop,
   blocks,
   streaming,

@@ -178,6 +178,20 @@ Words fused_ran(const Heard& h) {
                         : "tier 0: the eager kernels follow each other over blocks that stay in the first cache"};
 }
 
+Words node_added(const Heard& h) {
+  return {"a node: " + h.text(Fact::op),
+          {{"nodes that wait", std::to_string(h.number(Fact::nodes))},
+           {"bytes that wait", std::to_string(h.number(Fact::bytes))}},
+          "the device computes when a value is asked for, or when enough waits"};
+}
+
+Words queued(const Heard& h) {
+  Facts facts{{"ops", h.text(Fact::op)}};
+  if (h.number(Fact::items) > 0) facts.emplace_back("items", std::to_string(h.number(Fact::items)));
+  if (!h.text(Fact::kernel).empty()) facts.emplace_back("kernel", h.text(Fact::kernel));
+  return {"queued: " + h.text(Fact::op), facts, "the time is that of asking: the device works by itself"};
+}
+
 Words library_ran(const Heard& h) {
   const std::string &routine = h.text(Fact::routine), &library = h.text(Fact::library);
   const std::int64_t threads = h.number(Fact::threads);
@@ -265,6 +279,14 @@ Words words(Event event, const Heard& h) {
       return fused_ran(h);
     case Event::library_ran:
       return library_ran(h);
+    case Event::node_added:
+      return node_added(h);
+    case Event::queued:
+      return queued(h);
+    case Event::fetched:
+      return {"values arrive",
+              {{"bytes", std::to_string(h.number(Fact::bytes))}},
+              "everything asked of the device before is done by then; the copy is counted"};
     case Event::nothing_computed:
       return {"nothing to compute", {}, "tensors on meta have a shape and no values"};
     case Event::result_made:

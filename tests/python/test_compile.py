@@ -32,13 +32,14 @@ def same(a, b):
 
 
 def check(f, *args, calls=3):
-    """The eager results, after as many compiled calls have given the same bits."""
+    """The eager results, after as many compiled calls have given the same bits, in both tiers."""
     expected = f(*args)
-    compiled = hl.compile(f)
-    for _ in range(calls):
-        assert same(compiled(*args), expected)
-    assert compiled.cache()["traces"] == 1
-    return compiled
+    first, second = hl.compile(f, tier=0), hl.compile(f, tier=1)
+    for compiled in (first, second):
+        for _ in range(calls):
+            assert same(compiled(*args), expected)
+        assert compiled.cache()["traces"] == 1
+    return first
 
 
 def normal(*shape, seed=0, dtype=np.float32):
@@ -274,12 +275,13 @@ def test_case_30_subnormal_numbers_stay():
     assert 2.0**-1022 * 0.25 > 0
 
 
+@pytest.mark.parametrize("tier", [0, 1])
 @pytest.mark.parametrize("op", ["exp", "tanh", "sigmoid", "sin", "log1p", "erf", "sqrt", "gelu"])
-def test_case_35_strided_and_contiguous_operands(op):
+def test_case_35_strided_and_contiguous_operands(op, tier):
     values = np.linspace(-12, 12, 4001, dtype=np.float32)
     wide = hl.zeros(3 * 4001)
     wide[::3] = hl.asarray(values)
-    compiled = hl.compile(lambda x: getattr(hl, op)(x) * 1)
+    compiled = hl.compile(lambda x: getattr(hl, op)(x) * 1, tier=tier)
     for n in (*range(1, 18), 4001):
         x = hl.asarray(values[:n].copy())
         assert bits(compiled(x)) == bits(compiled(wide[::3][:n])) == bits(getattr(hl, op)(x) * 1)
@@ -294,17 +296,18 @@ def test_case_63_more_elements_than_32_bits_count():
     assert total.item() == n and place.item() == 0
 
 
-def test_case_66_a_long_chain():
+@pytest.mark.parametrize("tier", [0, 1])
+def test_case_66_a_long_chain(tier):
     def chain(a):
         for _ in range(100_000):
             a = a * 0.5 + 1
         return a
 
-    compiled = hl.compile(chain)
+    compiled = hl.compile(chain, tier=tier)
     assert compiled(hl.zeros(5)).tolist() == [2.0] * 5
     assert compiled.plan().temporary_bytes <= 40
     x = hl.zeros(5).requires_grad_(True)
-    few = hl.compile(lambda a: hl.grad(lambda a: hl.sum(chain(a)))(a))
+    few = hl.compile(lambda a: hl.grad(lambda a: hl.sum(chain(a)))(a), tier=tier)
     assert few(x.detach()).tolist() == [0.0] * 5
 
 
@@ -402,7 +405,8 @@ def test_a_negative_step_written_through_a_view():  # case 43
 
     x = hl.arange(6, dtype=hl.float32)
     assert f(hl.zeros(6), x).tolist() == [0, 2, 4, 6, 8, 10]
-    assert hl.compile(f)(hl.zeros(6), x).tolist() == [0, 2, 4, 6, 8, 10]
+    for tier in (0, 1):
+        assert hl.compile(f, tier=tier)(hl.zeros(6), x).tolist() == [0, 2, 4, 6, 8, 10]
 
 
 def test_what_the_function_makes_is_made_anew_at_each_call():

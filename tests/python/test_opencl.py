@@ -508,3 +508,78 @@ print(d["compiled"], d["from_disk"])
     made, read = map(int, run(script, HYALITE_CACHE_DIR=str(tmp_path)).split())
     assert made > 1 and read == 0
     assert run(script, HYALITE_CACHE_DIR=str(tmp_path)) == f"0 {made}"
+
+
+# ---- what a trace says ----------------------------------------------------------------------------------------------
+
+
+def test_a_trace_shows_nodes_and_what_ran():
+    x = hl.ones((3, 4), device=CL)
+    hl.synchronize()
+    with hl.explain() as trace:
+        y = hl.tanh(x) * 2 + x
+        y.tolist()
+    text = str(trace)
+    assert text.count("a node: ") == 3 and "what waits on opencl:0" in text
+    assert "queued: tanh, multiply, add" in text and "values arrive" in text
+
+
+# ---- other libraries' bug reports (cases.md) ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", ["int8", "uint8", "int32", "uint32", "int64", "uint64", "bool"])
+def test_case_19_casts_of_what_an_integer_does_not_hold(to):
+    values = [np.nan, np.inf, -np.inf, 2.0**31, -2.0, 68469.13, 1e30, -0.0, 3.7]
+    dtype, a = getattr(hl, to), np.resize(np.float32(values), 3 * 64)
+    x = there(a)[0]
+    for y, b in ((x[:64], a[:64]), (x[::3], a[::3]), (x[::-1], a[::-1])):
+        assert (y * 1).astype(dtype).tolist() == hl.asarray(b.copy()).astype(dtype).tolist()
+
+
+def test_case_30_subnormal_numbers_stay():
+    x = hl.full((1000,), 2.0**-126, device=CL)
+    assert (x * 0.25 + 0.0)[-1].item() == 2.0**-128
+
+
+@pytest.mark.parametrize("op", ["exp", "tanh", "sigmoid", "sin", "log1p", "erf", "sqrt", "gelu"])
+def test_case_35_strided_and_contiguous_operands(op):
+    values = np.linspace(-12, 12, 1001, dtype=np.float32)
+    wide = hl.zeros(3 * 1001, device=CL)
+    wide[::3] = values
+    x, y = there(values)[0], wide[::3]
+    got = [getattr(hl, op)(t).to("cpu").numpy() for t in (x, y)]
+    assert same_bits(*got)
+
+
+def test_case_43_a_negative_step_written_through_a_view():
+    base, x = hl.zeros(6, device=CL), hl.arange(6, dtype=hl.float32, device=CL)
+    base[::-1] += 2 * x[::-1]
+    assert base.tolist() == [0, 2, 4, 6, 8, 10]
+
+
+@pytest.mark.slow
+def test_case_63_more_elements_than_32_bits_count():
+    n = 2**31 + 8
+    x = hl.broadcast_to(hl.ones(1, dtype=hl.int8, device=CL), (n,))
+    assert hl.sum(x, dtype=hl.int64).item() == n and hl.argmax(x).item() == 0
+
+
+def test_case_66_a_long_chain_and_its_gradient():
+    x = hl.ones(5, device=CL).requires_grad_(True)
+    y = x
+    for _ in range(3000):
+        y = y * 0.5 + 1
+    hl.sum(y).backward()
+    assert y.tolist() == [2.0] * 5 and x.grad.tolist() == [0.0] * 5
+
+
+def test_case_68_what_is_fused_has_the_bits_of_step_by_step():
+    x = there(np.linspace(-9, 9, 4001, dtype=np.float32))[0]
+    steps = [lambda t: t * x, hl.exp, lambda t: t - x, lambda t: t / 3, hl.sqrt, lambda t: t + x, hl.sigmoid]
+    together = alone = x
+    for f in steps:
+        together = f(together)
+    for f in steps:
+        alone = f(alone)
+        hl.eval(alone)
+    assert same_bits(together.to("cpu").numpy(), alone.to("cpu").numpy())

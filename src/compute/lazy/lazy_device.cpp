@@ -1,10 +1,13 @@
 /// Cells, and running what they hold.
 #include "compute/lazy/lazy_device.h"
 
+#include <optional>
 #include <utility>
 
 #include "compute/blocking.h"
 #include "compute/lazy/plan.h"
+#include "tensor/context.h"
+#include "tensor/device.h"
 
 namespace hyalite::lazy {
 namespace {
@@ -112,13 +115,20 @@ void LazyDevice::run() {
     inputs.push_back({n->memory.get(), 0});
   }
   std::vector<Ref<Storage>> made;
-  {
+  Recorder* const rec = active_recorder(context());
+  if (rec != nullptr) rec->begin_op("what waits on " + to_string(device_));
+  try {
     const Plan plan(roots, static_cast<int>(inputs.size()), executor_, Tier::automatic, true, device_);
     made.resize(plan.results());
-    const Blocking released;
-    plan.run(inputs, made, nullptr);
+    std::optional<Blocking> released;
+    if (rec == nullptr) released.emplace();  // a recorder is its thread's
+    plan.run(inputs, made, rec);
     kernels_ += plan.kernels();
+  } catch (...) {
+    if (rec != nullptr) rec->end_op();
+    throw;
   }
+  if (rec != nullptr) rec->end_op("");
   ++runs_;
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     waiting_bytes_ -= waiting[i]->bytes;
@@ -144,6 +154,10 @@ void LazyDevice::run_if_enough() {
   }
   ++flushes_;
   run();
+}
+
+void LazyDevice::tell(Recorder& rec, std::string_view op) const {
+  rec.end(Event::node_added, {{Fact::op, op}, {Fact::nodes, nodes_}, {Fact::bytes, waiting_bytes_}});
 }
 
 Pending LazyDevice::pending() const {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "compute/lazy/nodes.h"
+#include "explain/recorder.h"
 
 namespace hyalite::lazy {
 
@@ -56,6 +57,8 @@ class LazyDevice final : public GraphBuilder {
    private:
     Lock lock_;
   };
+  /// Ends the step of a call that has added its node.
+  void tell(Recorder& rec, std::string_view op) const;
 
  private:
   struct Cell;

@@ -16,6 +16,15 @@ constexpr int most_devices = 8;
 
 ClDevice& device(int index) { return *ClDevice::all()[static_cast<std::size_t>(index)]; }
 
+/// A call, and a step for who records it.
+template <class F>
+Outputs told(Recorder* rec, const Validated& v, F run) {
+  Span span(rec, Phase::compute, Who::backend, Who::kernel, StepKind::request);
+  Outputs o = run();
+  if (span.over()) rec->end(Event::queued, {{Fact::op, v.call().op.name()}});
+  return o;
+}
+
 /// What runs plans. A device is a template argument, since a table's entries are plain functions.
 template <int I>
 Backend& executor() {
@@ -34,15 +43,15 @@ Backend& executor() {
                  std::vector<RunFn>(op_table().size())};
     for (const OpInfo& op : op_table()) {
       if (op.schema.kind != OpKind::elementwise) continue;
-      made.run[static_cast<std::size_t>(op.index)] = [](const Validated& v, TensorImpl* target, Recorder*) {
-        return run_elementwise(device(I), v, target);
+      made.run[static_cast<std::size_t>(op.index)] = [](const Validated& v, TensorImpl* target, Recorder* rec) {
+        return told(rec, v, [&] { return run_elementwise(device(I), v, target); });
       };
     }
     const auto entries = primitives();
     [&]<std::size_t... K>(std::index_sequence<K...>) {
       ((made.run[static_cast<std::size_t>(find_op(entries[K].op).index)] =
-            [](const Validated& v, TensorImpl* target, Recorder*) {
-              return primitives()[K].run(device(I), v, target);
+            [](const Validated& v, TensorImpl* target, Recorder* rec) {
+              return told(rec, v, [&] { return primitives()[K].run(device(I), v, target); });
             }),
        ...);
     }
@@ -117,10 +126,13 @@ Backend& table() {
                  nullptr,
                  real.generates,
                  std::vector<RunFn>(op_table().size())};
-    const RunFn run = [](const Validated& v, TensorImpl* target, Recorder*) {
+    const RunFn run = [](const Validated& v, TensorImpl* target, Recorder* rec) {
       check_call(I, v);
       const lazy::LazyDevice::Entry entry(waiting<I>());
-      return lazy::add_call(waiting<I>(), v, target);
+      Span span(rec, Phase::compute, Who::backend, Who::backend, StepKind::self);
+      Outputs o = lazy::add_call(waiting<I>(), v, target);
+      if (span.over()) waiting<I>().tell(*rec, v.call().op.name());
+      return o;
     };
     for (std::size_t i = 0; i < made.run.size(); ++i) made.run[i] = real.run[i] != nullptr ? run : nullptr;
     made.upload = [](const TensorImpl& from) {
@@ -131,7 +143,10 @@ Backend& table() {
     };
     made.download = [](const TensorImpl& dense, TensorImpl& to) {
       const Ref<Storage> memory = waiting<I>().memory_of(dense);
+      Recorder* const rec = active_recorder(context());
+      Span span(rec, Phase::compute, Who::backend, Who::backend, StepKind::self);
       device(I).download(*memory, to.address(), static_cast<std::size_t>(to.nbytes()));
+      if (span.over()) rec->end(Event::fetched, {{Fact::bytes, to.nbytes()}});
     };
     return made;
   }();

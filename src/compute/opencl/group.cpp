@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "compute/codegen/registry.h"
@@ -200,7 +201,14 @@ class Group final : public lazy::FusedKernel {
     Builder builder(p);
     const ExprKernel k = builder.build();
     text_ = kernel_source(Language::opencl, k);
+    const ClDevice::Counts before = device.counts();
     kernel_ = &device.kernel(text_, k.signature.name);
+    const ClDevice::Counts after = device.counts();
+    const std::string ms = std::to_string(std::lround(1e3 * (after.compile_seconds - before.compile_seconds))) + " ms";
+    came_ = after.compiled != before.compiled     ? "compiled in " + ms
+            : after.from_disk != before.from_disk ? "read from disk in " + ms
+                                                  : "known";
+    for (const Program::Step& s : p.steps) ops_ += (ops_.empty() ? "" : ", ") + s.node->name();
     signature_ = k.signature;
     scalars_ = builder.scalars();
     count_ = builder.layout().count();
@@ -209,7 +217,8 @@ class Group final : public lazy::FusedKernel {
     device.upload(numbers.data(), *numbers_, numbers.size() * sizeof(std::int64_t));
   }
 
-  void run(std::span<const Memory> in, std::span<const Memory> out, Recorder*) const override {
+  void run(std::span<const Memory> in, std::span<const Memory> out, Recorder* rec) const override {
+    Span span(rec, Phase::compute, Who::backend, Who::kernel, StepKind::request);
     std::vector<KernelArgument> all{scalar(count_)};
     for (const Argument& a : signature_.arguments) {
       const auto at = static_cast<std::size_t>(a.leaf);
@@ -221,12 +230,13 @@ class Group final : public lazy::FusedKernel {
     }
     all.emplace_back(ClDevice::buffer(*numbers_));
     device_.launch(*kernel_, all, static_cast<std::size_t>(count_), 64);
+    if (span.over()) rec->end(Event::queued, {{Fact::op, ops_}, {Fact::items, count_}, {Fact::kernel, came_}});
   }
   lazy::TierText tier() const override { return {1, "", text_, 0, 1, 0}; }
 
  private:
   ClDevice& device_;
-  std::string text_;
+  std::string text_, ops_, came_;
   const Kernel* kernel_ = nullptr;
   KernelSignature signature_;
   std::vector<KernelArgument> scalars_;
