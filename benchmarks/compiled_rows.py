@@ -202,6 +202,41 @@ def _small():
     )
 
 
+def first_call(library, text):
+    """The statement's `f`: what a library makes of a function that it has not seen, and the call."""
+
+    def make(_):
+        names = helpers(library)
+        fresh = lambda: eval(f"lambda a, b: {text}", names)  # noqa: E731
+        if library == "jax":
+            import jax
+
+            return {"f": lambda a, b: jax.jit(fresh())(a, b)}
+        import hyalite as hl
+
+        return {"f": lambda a, b: hl.compile(fresh())(a, b)}
+
+    return make
+
+
+def _first(key, title, size, unit, peer, bound):
+    text = FUNCTIONS["chain"][2]
+    entries = [
+        Entry("Hyalite", "hyalite", ("f(a, b)",), extra=first_call("hyalite", text)),
+        Entry("eager", "hyalite", ("f(a, b)",), variant=True, extra=function("hyalite", "a, b", text, False)),
+    ]
+    if peer == "JAX jit":
+        entries.append(Entry("JAX jit", "jax", ("f(a, b)",), extra=first_call("jax", text)))
+    return Row(
+        key=key, title=title, unit=unit, inputs=lambda np: normal(np, size, size), reference="f(a, b)",
+        names=function("numpy", "a, b", text, False)(None), entries=entries, goals=[Goal("<=", bound, peer)], rtol=1e-3,
+    )  # fmt: skip
+
+
 def compiled_rows():
     """Every row of the table, in its order."""
-    return [*map(statement, FUNCTIONS), _network(), _small()]
+    first = [
+        _first("first", "the chain's first result, 16.7M float32, against eager", BIG, "ms", "eager", 1.2),
+        _first("first_small", "the chain's first result, 1000 float32", 1000, "ms", "JAX jit", 0.02),
+    ]
+    return [*map(statement, FUNCTIONS), _network(), _small(), *first]
