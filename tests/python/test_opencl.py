@@ -583,3 +583,43 @@ def test_case_68_what_is_fused_has_the_bits_of_step_by_step():
         alone = f(alone)
         hl.eval(alone)
     assert same_bits(together.to("cpu").numpy(), alone.to("cpu").numpy())
+
+
+# ---- memory and races, as oclgrind simulates them -------------------------------------------------------------------
+
+SIMULATED = """
+import numpy as np, hyalite as hl
+def moved(a): return hl.asarray(a).to("opencl")
+rng = np.random.default_rng(0)
+x, i = moved(rng.normal(size=(5, 6)).astype(np.float32)), moved(np.array([0, 2, -1]))
+y = hl.tanh(x)[::-1] * 2 + x
+for axis in (None, 0, 1):
+    for f in (hl.sum, hl.mean, hl.prod, hl.max, hl.argmax, hl.any): f(y, axis=axis).tolist()
+many = moved(rng.normal(size=300).astype(np.float64))
+[f(many).item() for f in (hl.sum, hl.max, hl.argmin, hl.all)]
+hl.softmax(x).tolist(), (x @ x.T).tolist(), hl.take(x, i, axis=0).tolist(), hl.concat([x, x], axis=1).tolist()
+x[1:4, ::2] = -1
+x[i] = 5
+x[x > 0] += 1
+x.tolist(), x.astype(hl.float16).astype(hl.int8).tolist(), hl.eye(4, device="opencl").tolist()
+w = moved(rng.normal(size=(6, 3)).astype(np.float32)).requires_grad_(True)
+hl.sum(hl.take(w, i, axis=0) * hl.prod(w, axis=0)).backward()
+print(next(d for d in hl.devices() if d["name"] == "opencl:0")["hardware"], w.grad.shape)
+"""
+
+
+def test_oclgrind_finds_nothing():
+    library = "/usr/lib/oclgrind/liboclgrind-rt.so"
+    assert Path(library).exists(), "oclgrind is missing: apt-get install oclgrind"
+    environment = {"HYALITE_OPENCL": library, "HYALITE_CACHE_DIR": "", "OCLGRIND_DATA_RACES": "1",
+                   "OCLGRIND_CHECK_API": "1"}  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", SIMULATED],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "Oclgrind Simulator (6, 3)", done.stderr
+    said = [line for line in done.stderr.splitlines() if "warning" not in line and line.strip()]
+    assert not said, "\n".join(said[:20])
