@@ -187,8 +187,8 @@ Words node_added(const Heard& h) {
 
 Words queued(const Heard& h) {
   Facts facts{{"ops", h.text(Fact::op)}};
-  if (h.number(Fact::items) > 0) facts.emplace_back("items", std::to_string(h.number(Fact::items)));
-  if (!h.text(Fact::kernel).empty()) facts.emplace_back("kernel", h.text(Fact::kernel));
+  if (const auto* items = h.find<std::int64_t>(Fact::items)) facts.emplace_back("items", std::to_string(*items));
+  if (const auto* kernel = h.find<std::string>(Fact::kernel)) facts.emplace_back("kernel", *kernel);
   return {"queued: " + h.text(Fact::op), facts, "the time is that of asking: the device works by itself"};
 }
 

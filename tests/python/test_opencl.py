@@ -524,6 +524,24 @@ def test_a_trace_shows_nodes_and_what_ran():
     assert "queued: tanh, multiply, add" in text and "values arrive" in text
 
 
+def test_every_kind_of_step_has_words_on_every_page(tmp_path):
+    x, i = hl.ones((3, 4), device=CL), hl.asarray([0, -1]).to(CL)
+    w = hl.ones((4, 2), device=CL).requires_grad_(True)
+    with hl.explain() as trace:
+        hl.softmax(x @ w).sum().backward()
+        x[i] = 2
+        kept = [w.grad, x[x > 1], hl.concat([x, x]), hl.argmax(x, axis=1), hl.take(x, i), hl.eye(2, device=CL)]
+        hl.eval(kept)
+        [t.tolist() for t in kept]
+        with pytest.raises(IndexError):
+            hl.take(x, i + 7).tolist()
+    for kind in ("html", "svg", "json", "mmd", "txt", "trace.json"):
+        trace.save(tmp_path / f"page.{kind}")
+        assert (tmp_path / f"page.{kind}").stat().st_size > 1000
+    for op in ("matmul", "sum", "take", "concat", "argmax"):
+        assert f"queued: {op}" in str(trace)
+
+
 # ---- other libraries' bug reports (cases.md) ------------------------------------------------------------------------
 
 
