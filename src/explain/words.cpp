@@ -189,7 +189,8 @@ Words queued(const Heard& h) {
   Facts facts{{"ops", h.text(Fact::op)}};
   if (const auto* items = h.find<std::int64_t>(Fact::items)) facts.emplace_back("items", std::to_string(*items));
   if (const auto* kernel = h.find<std::string>(Fact::kernel)) facts.emplace_back("kernel", *kernel);
-  return {"queued: " + h.text(Fact::op), facts, "the time is that of asking: the device works by itself"};
+  return {"queued: " + h.text(Fact::op), facts,
+          "the time is that of asking, and of compiling where that was needed: the device works by itself"};
 }
 
 Words library_ran(const Heard& h) {

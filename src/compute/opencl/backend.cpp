@@ -18,10 +18,11 @@ ClDevice& device(int index) { return *ClDevice::all()[static_cast<std::size_t>(i
 
 /// A call, and a step for who records it.
 template <class F>
-Outputs told(Recorder* rec, const Validated& v, F run) {
+Outputs told(Recorder* rec, ClDevice& d, const Validated& v, F run) {
+  const ClDevice::Counts before = rec != nullptr ? d.counts() : ClDevice::Counts();
   Span span(rec, Phase::compute, Who::backend, Who::kernel, StepKind::request);
   Outputs o = run();
-  if (span.over()) rec->end(Event::queued, {{Fact::op, v.call().op.name()}});
+  if (span.over()) rec->end(Event::queued, {{Fact::op, v.call().op.name()}, {Fact::kernel, d.came_since(before)}});
   return o;
 }
 
@@ -44,14 +45,14 @@ Backend& executor() {
     for (const OpInfo& op : op_table()) {
       if (op.schema.kind != OpKind::elementwise) continue;
       made.run[static_cast<std::size_t>(op.index)] = [](const Validated& v, TensorImpl* target, Recorder* rec) {
-        return told(rec, v, [&] { return run_elementwise(device(I), v, target); });
+        return told(rec, device(I), v, [&] { return run_elementwise(device(I), v, target); });
       };
     }
     const auto entries = primitives();
     [&]<std::size_t... K>(std::index_sequence<K...>) {
       ((made.run[static_cast<std::size_t>(find_op(entries[K].op).index)] =
             [](const Validated& v, TensorImpl* target, Recorder* rec) {
-              return told(rec, v, [&] { return primitives()[K].run(device(I), v, target); });
+              return told(rec, device(I), v, [&] { return primitives()[K].run(device(I), v, target); });
             }),
        ...);
     }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 
 #include "compute/codegen/print_c.h"
@@ -332,6 +333,14 @@ ClDevice::Counts ClDevice::counts() {
   Counts c = counts_;
   c.pooled = pooled_bytes_;
   return c;
+}
+
+std::string ClDevice::came_since(const Counts& before) {
+  const Counts now = counts();
+  const std::string ms = std::to_string(std::lround(1e3 * (now.compile_seconds - before.compile_seconds))) + " ms";
+  return now.compiled != before.compiled     ? "compiled in " + ms
+         : now.from_disk != before.from_disk ? "read from disk in " + ms
+                                             : "known";
 }
 
 }  // namespace hyalite::opencl

@@ -81,6 +81,8 @@ class ClDevice {
     double compile_seconds = 0;
   };
   Counts counts();
+  /// Where kernels came from since then, in words.
+  std::string came_since(const Counts& before);
 
  private:
   friend class Kernel;

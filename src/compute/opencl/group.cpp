@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "compute/codegen/registry.h"
@@ -203,11 +202,7 @@ class Group final : public lazy::FusedKernel {
     text_ = kernel_source(Language::opencl, k);
     const ClDevice::Counts before = device.counts();
     kernel_ = &device.kernel(text_, k.signature.name);
-    const ClDevice::Counts after = device.counts();
-    const std::string ms = std::to_string(std::lround(1e3 * (after.compile_seconds - before.compile_seconds))) + " ms";
-    came_ = after.compiled != before.compiled     ? "compiled in " + ms
-            : after.from_disk != before.from_disk ? "read from disk in " + ms
-                                                  : "known";
+    came_ = device.came_since(before);
     for (const Program::Step& s : p.steps) ops_ += (ops_.empty() ? "" : ", ") + s.node->name();
     signature_ = k.signature;
     scalars_ = builder.scalars();
