@@ -15,7 +15,8 @@ def compile(f=None, /, *, max_recompiles=64, tier=None):
     and dicts of any depth, and other values, which are constants of the plan: for another value `f` is traced again.
 
     Tensors that `f` reaches by other names are read anew at each call; in-place updates and gradients left on tensors
-    happen at each call, in their order. Other effects, such as print(), happen only while `f` is traced.
+    happen at each call, in their order. Other effects, such as print(), happen only while `f` is traced. With arguments
+    on a device that computes later, such as "opencl", `f` itself is called: its ops wait there, and are fused.
 
     Args:
         f: the function; without it, a decorator is returned.

@@ -52,8 +52,9 @@ Backend& find_backend(Device device) {
   const bool tracing_on = context().tracer != nullptr;
   if (tracing_on && device.kind == DeviceKind::cpu) return *tracing.backend();
   if (tracing_on && device.kind != DeviceKind::meta) {
-    throw Unsupported("compile(): functions of tensors on " + to_string(device) +
-                          " are not compiled yet, their ops wait and fuse by themselves; call the function itself",
+    throw Unsupported("compile(): the function reaches a tensor on " + to_string(device) +
+                          " by another way than its arguments, where ops wait and fuse by themselves; pass it as an "
+                          "argument, or call the function itself",
                       {{"device", to_string(device)}});
   }
   return find_present(device);

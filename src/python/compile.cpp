@@ -315,6 +315,17 @@ std::shared_ptr<Entry> trace(CompiledObject& self, const Arguments& a) {
   return e;
 }
 
+/// Whether a tensor among the arguments is on a device that computes later.
+bool any_waits(const Arguments& a) {
+  std::vector<PyObject*> leaves;
+  for (Py_ssize_t i = 0; i < a.count(); ++i) take_apart(a.all[i], leaves);
+  return std::ranges::any_of(leaves, [](PyObject* o) {
+    const DeviceKind kind = impl_of(o)->device().kind;
+    return kind != DeviceKind::cpu && kind != DeviceKind::meta;
+  });
+}
+
+/// The entry for these arguments, made now if there is none. Null where a device is to do what a plan would.
 std::shared_ptr<Entry> look_up(CompiledObject& self, const Arguments& a, SmallVector<TensorImpl*, 16>& leaves) {
   State& s = *self.state;
   const ModeKey mode = ModeKey::now();
@@ -326,6 +337,7 @@ std::shared_ptr<Entry> look_up(CompiledObject& self, const Arguments& a, SmallVe
     leaves = std::move(found);
     return s.entries.front();
   }
+  if (any_waits(a)) return nullptr;
   std::string changed = "it is the first";
   bool new_signature = true;
   for (auto at = s.entries.begin(); at != s.entries.end() && new_signature; ++at) {
@@ -353,6 +365,7 @@ PyObject* call(PyObject* object, PyObject* const* args, std::size_t nargsf, PyOb
     const Arguments a{args, PyVectorcall_NARGS(nargsf), names};
     SmallVector<TensorImpl*, 16> leaves;
     const std::shared_ptr<Entry> e = look_up(self, a, leaves);
+    if (!e) return PyObject_Vectorcall(self.function, args, nargsf, names);
     ++e->calls;
     Recorder* const rec = active_recorder(context());
     SmallVector<TensorRef, 4> results;
@@ -524,6 +537,8 @@ nb::list compare(nb::handle object, nb::handle args, nb::handle kwargs) {
   const Arguments a{all.data(), positional, names.size() == 0 ? nullptr : named.ptr()};
   SmallVector<TensorImpl*, 16> leaves;
   const std::shared_ptr<Entry> e = look_up(self, a, leaves);
+  if (!e)
+    throw Unsupported("verify(): a tensor is on a device that computes later; compare with x.to(\"cpu\") instead");
   nb::list pairs;
   for (Compiled::Pair& p : e->compiled->compare({leaves.data(), leaves.size()})) {
     pairs.append(nb::make_tuple(p.tier, p.step, p.name, p.line, nb::steal(check(wrap(std::move(p.plan)))),

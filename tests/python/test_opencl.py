@@ -469,8 +469,29 @@ def test_what_the_device_lacks_is_said_at_once():
             f()
     with pytest.raises(hl.Unsupported, match="check=True"):
         x.astype(hl.int32, check=True)
-    with pytest.raises(hl.Unsupported, match="not compiled yet"):
-        hl.compile(lambda x: x + 1)(x)
+    with pytest.raises(hl.Unsupported, match="by another way than its arguments"):
+        hl.compile(lambda y: (x * 2, y))(hl.ones(3))
+    with pytest.raises(hl.Unsupported, match="computes later"):
+        hl.verify(lambda x: x + 1, x)
+
+
+def test_a_compiled_function_of_waiting_tensors():
+    compiled = hl.compile(lambda x, more: (hl.tanh(x) * more[0], {"sum": hl.sum(x)}))
+    x = hl.ones(3, device=CL)
+    hl.synchronize()
+    runs = facts()["runs"]
+    y, sums = compiled(x, [x * 2])
+    assert facts()["runs"] == runs and y.device == CL
+    assert np.allclose(y.tolist(), np.tanh(1) * 2) and sums["sum"].item() == 3
+    assert np.allclose(compiled(hl.ones(3), [hl.ones(3)])[0].numpy(), np.tanh(1))
+
+
+def test_a_thousand_operands():
+    xs = [hl.full((10,), float(i), device=CL) for i in range(1000)]
+    total = xs[0]
+    for x in xs[1:]:
+        total = total + x
+    assert total.tolist() == [499500.0] * 10
 
 
 def test_out_of_memory_leaves_the_device_usable():
