@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -53,8 +54,8 @@ struct Job {
       problem = e.what();
       made.reset();
     }
-    done.store(true, std::memory_order_release);
     ready.store(made.get(), std::memory_order_release);
+    done.store(true, std::memory_order_release);
   }
 };
 
@@ -206,13 +207,14 @@ class Tiered final : public FusedKernel {
 
   [[gnu::noinline]] void ask() const {
     const std::lock_guard lock(mutex_);
-    if (!job_) {
-      if (is_single()) return;
+    if (!job_ && !is_single()) {
       job_ = std::make_shared<Job>(*program_);
       Compiler::get().ask(job_);
-    } else if (const FusedKernel* made = job_->ready.load(std::memory_order_acquire)) {
-      ready_.store(made, std::memory_order_release);
+      return;
     }
+    if (job_ && !job_->done.load(std::memory_order_acquire)) return;
+    if (job_) ready_.store(job_->ready.load(std::memory_order_acquire), std::memory_order_release);
+    work_.store(std::numeric_limits<std::int64_t>::min() / 2, std::memory_order_relaxed);  // there is nothing more to ask
   }
 
   const Program* program_;  // of the plan's step, which owns this kernel
