@@ -419,21 +419,21 @@ class Rows final : public lazy::FusedKernel {
       const bool parts = cols >= narrow;
       const std::int64_t rows = last - block * B, step = parts ? panel_step : rows;
       for (std::int64_t first = 0; first < rows; first += step) {
-        const std::int64_t end = std::min(last, block * B + first + step);
-        for (c.kept_at = 0; c.row < end; c.row += c.rows) {
-          c.rows = std::min(at_once, end - c.row);
-          for (c.piece = 0; c.piece < cols; c.piece += c.cols) {
-            c.cols = std::min(cols - c.piece, c.rows == 1 ? B : cols);
-            c.col = col + c.piece;
-            load(inputs_of_[0], r, w, c, true);
-            call(lists_[0], r, w, c, c.count(), false);
-            for (const auto& [reg, output] : panel_outputs_) {
-              const auto size = static_cast<std::int64_t>(code_.size[static_cast<std::size_t>(reg)]);
-              scatter(r.out[output] + (c.row * m + c.col) * size, address(reg, r, w, c),
-                      {c.rows, c.cols, m * size, size, static_cast<std::size_t>(size)});
-            }
-            c.kept_at += c.count();
+        const std::int64_t begin = block * B + first, end = std::min(last, begin + step);
+        if (parts && at_once == 1) {
+          // The rows of a lane one after the other, so that what is kept of them stays in the first cache.
+          for (std::int64_t lane = 0; lane < std::min<std::int64_t>(reduce_lanes, end - begin); ++lane) {
+            std::int64_t kept = 0;
+            c.rows = 1;
+            for (c.row = begin + lane; c.row < end; c.row += reduce_lanes) compute_row(r, w, c, col, cols, kept++);
+            for (std::size_t k = 0; k < reductions_.size(); ++k)
+              add_lane(k, r, w, {0, kept, col, cols, 0}, static_cast<int>(lane), first == 0);
           }
+          continue;
+        }
+        for (c.row = begin, c.kept_at = 0; c.row < end; c.row += c.rows) {
+          c.rows = std::min(at_once, end - c.row);
+          compute_row(r, w, c, col, cols, c.row - begin);
         }
         c.kept_at = c.piece = 0;
         c.col = col;
@@ -470,18 +470,47 @@ class Rows final : public lazy::FusedKernel {
     return memory[k].get(n * kernel.acc_size);
   }
 
+  /// Rows of a panel, and what is stored of them; they are kept from `place` rows on.
+  void compute_row(const Run& r, Work& w, Chunk c, std::int64_t col, std::int64_t cols, std::int64_t place) const {
+    c.kept_at = place * cols;
+    for (c.piece = 0; c.piece < cols; c.piece += c.cols) {
+      c.cols = std::min(cols - c.piece, c.rows == 1 ? B : cols);
+      c.col = col + c.piece;
+      load(inputs_of_[0], r, w, c, true);
+      call(lists_[0], r, w, c, c.count(), false);
+      for (const auto& [reg, output] : panel_outputs_) {
+        const auto size = static_cast<std::int64_t>(code_.size[static_cast<std::size_t>(reg)]);
+        scatter(r.out[output] + (c.row * inner_ + c.col) * size, address(reg, r, w, c),
+                {c.rows, c.cols, inner_ * size, size, static_cast<std::size_t>(size)});
+      }
+      c.kept_at += c.count();
+    }
+  }
+
+  /// The rows of a lane, side by side in what is kept. An operation whose order is free has one lane.
+  void add_lane(std::size_t index, const Run& r, const Work& w, const Chunk& c, int lane, bool first) const {
+    const Reduction& d = reductions_[index];
+    const ReduceKernel& k = *d.choice.kernel;
+    const void* data = converted_rows(d, address(d.from, r, w, c), c.count());
+    const bool begins = first && (k.panel_lanes > 1 || lane == 0);
+    k.panel_lane(data, c.rows, c.cols, k.panel_lanes > 1 ? lane : 0, begins, lanes(index, c.cols), d.choice.bits);
+  }
+
+  /// As the reduction's kernel takes them.
+  const void* converted_rows(const Reduction& d, const void* data, std::int64_t n) const {
+    if (d.choice.convert == nullptr) return data;
+    thread_local Buffer wide;
+    char* const buffer = wide.get(n * d.choice.kernel->in_size);
+    d.choice.convert(data, n, buffer);
+    return buffer;
+  }
+
   /// Rows [first, first + rows) of a block, side by side in what is kept: all of it at once, or a part of a panel.
   void add_panel(std::size_t index, const Run& r, const Work& w, const Chunk& c, std::int64_t first, std::int64_t rows,
                  bool part, char* to) const {
     const Reduction& d = reductions_[index];
     const ReduceKernel& k = *d.choice.kernel;
-    thread_local Buffer wide;
-    const void* data = address(d.from, r, w, c);
-    if (d.choice.convert != nullptr) {
-      char* const buffer = wide.get(rows * c.cols * k.in_size);
-      d.choice.convert(data, rows * c.cols, buffer);
-      data = buffer;
-    }
+    const void* data = converted_rows(d, address(d.from, r, w, c), rows * c.cols);
     if (!part) return k.dense(data, rows, c.cols, lanes(index, c.cols), to, d.choice.bits);
     std::array<std::int64_t, panel_step> offsets;
     for (std::int64_t j = 0; j < rows; ++j) offsets[static_cast<std::size_t>(j)] = j * c.cols * k.in_size;

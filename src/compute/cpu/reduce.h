@@ -47,6 +47,10 @@ struct ReduceKernel {
   /// then the values of `rows` rows. `scratch` is as for `panel`.
   void (*panel_add)(const void* in, const std::int64_t* row_offsets, std::int64_t first, std::int64_t rows,
                     std::int64_t width, void* scratch, std::uint64_t bits);
+  /// Rows that one lane takes, at most four, side by side: `begins` if they are its first. Each row of a part is given
+  /// once, those of a lane in their order.
+  void (*panel_lane)(const void* in, std::int64_t rows, std::int64_t width, int lane, bool begins, void* scratch,
+                     std::uint64_t bits);
   void (*panel_end)(std::int64_t rows, std::int64_t width, void* scratch, void* out);
   /// The same for rows that follow each other without a gap; meant for few outputs, even one.
   void (*dense)(const void* in, std::int64_t rows, std::int64_t width, void* scratch, void* out, std::uint64_t bits);

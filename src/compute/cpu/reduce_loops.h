@@ -469,6 +469,35 @@ void panel_add(const void* in, const int64_t* offsets, int64_t first, int64_t ro
 }
 
 template <class Op>
+void panel_lane(const void* in, int64_t rows, int64_t width, int lane, bool begins, void* scratch, uint64_t bits) {
+  using In = typename Op::In;
+  constexpr int N = Op::N;
+  const Op op(bits);
+  const int64_t chunks = (width + N - 1) / N;
+  const auto column = [&](int64_t c) { return c * N + N <= width ? c * N : width - N; };
+  const auto* data = static_cast<const In*>(in);
+  auto* acc = static_cast<typename Op::Acc*>(scratch) + lane * chunks * N;
+  const auto row = [&](int64_t j) { return data + j * width; };
+  if (begins) {
+    for (int64_t c = 0; c < chunks; ++c) Op::store_acc(op.load(row(0) + column(c)), acc + c * N);
+  }
+  const int64_t first = begins ? 1 : 0;
+  const auto rest = [&](int j) HWY_ATTR { return row(first + j); };
+  switch (rows - first) {
+    case 4:
+      return add_rows<Op, 4>(op, rest, column, chunks, acc);
+    case 3:
+      return add_rows<Op, 3>(op, rest, column, chunks, acc);
+    case 2:
+      return add_rows<Op, 2>(op, rest, column, chunks, acc);
+    case 1:
+      return add_rows<Op, 1>(op, rest, column, chunks, acc);
+    default:
+      return;
+  }
+}
+
+template <class Op>
 void panel_end(int64_t rows, int64_t width, void* scratch, void* out) {
   using Acc = typename Op::Acc;
   constexpr int L = panel_lanes<Op>, N = Op::N;
@@ -584,6 +613,7 @@ ReduceKernel make_kernel() {
   k.contiguous = contiguous<Op>;
   k.panel = panel<Op>;
   k.panel_add = panel_add<Op>;
+  k.panel_lane = panel_lane<Op>;
   k.panel_end = panel_end<Op>;
   k.dense = dense<Op>;
   k.join = join<Op>;

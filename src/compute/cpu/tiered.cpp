@@ -214,7 +214,8 @@ class Tiered final : public FusedKernel {
     }
     if (job_ && !job_->done.load(std::memory_order_acquire)) return;
     if (job_) ready_.store(job_->ready.load(std::memory_order_acquire), std::memory_order_release);
-    work_.store(std::numeric_limits<std::int64_t>::min() / 2, std::memory_order_relaxed);  // there is nothing more to ask
+    work_.store(std::numeric_limits<std::int64_t>::min() / 2,
+                std::memory_order_relaxed);  // there is nothing more to ask
   }
 
   const Program* program_;  // of the plan's step, which owns this kernel
