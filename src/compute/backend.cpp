@@ -82,7 +82,7 @@ Backend& find_present(Device device) {
   }
   if (b == nullptr) {
     throw Unsupported("device " + to_string(device) + " is not there: this build and machine have " + backend_names() +
-                          "; write device=\"cpu\"",
+                          (opencl::ClDevice::all().empty() ? "" : ", opencl") + "; write device=\"cpu\"",
                       {{"device", to_string(device)}});
   }
   detail::ready_backends[static_cast<std::size_t>(device.kind)].store(b, std::memory_order_release);
