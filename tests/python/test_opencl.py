@@ -518,6 +518,21 @@ print(hl.zeros(3).tolist())
     assert "loader did not open" in loader[0] and "loader did not open" in loader[1]
 
 
+def test_the_child_of_a_fork_is_told():
+    script = """
+import os, hyalite as hl
+x = hl.ones(10, device="opencl")
+(x + 1).tolist()
+pid = os.fork()
+if pid == 0:
+    try: (x + 1).tolist()
+    except hl.Unsupported as e: os._exit(0 if "forked" in str(e) and (hl.ones(2) + 1).tolist() == [2, 2] else 2)
+    os._exit(1)
+print(os.waitpid(pid, 0)[1], (x + 2).tolist()[0])
+"""
+    assert run(script) == "0 3.0"
+
+
 def test_kernels_of_an_earlier_process_are_found(tmp_path):
     script = """
 import hyalite as hl

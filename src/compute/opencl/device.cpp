@@ -1,6 +1,8 @@
 /// Finding devices; pooled buffers, compiled programs, launches.
 #include "compute/opencl/device.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -120,8 +122,17 @@ void ClDevice::check(cl_int status, const char* what) {
                     {{"status", std::int64_t{status}}, {"device", facts_.name}});
 }
 
+void ClDevice::check_process() const {
+  if (context_ == nullptr || process_ == ::getpid()) return;
+  throw Unsupported("opencl: the process was forked after its first use of " + facts_.name +
+                        ", whose driver does not work in the child; fork first, or start processes with spawn",
+                    {{"device", facts_.name}});
+}
+
 cl_context ClDevice::context() {
+  check_process();
   if (context_ != nullptr) return context_;
+  process_ = ::getpid();
   cl_int status = CL_SUCCESS;
   context_ = api()->clCreateContext(nullptr, 1, &id_, nullptr, nullptr, &status);
   check(status, "making a context");
@@ -186,11 +197,13 @@ void ClDevice::trim() {
 void ClDevice::upload(const void* from, const Storage& to, std::size_t bytes) {
   if (bytes == 0) return;
   const std::lock_guard lock(mutex_);
+  check_process();
   check(api()->clEnqueueWriteBuffer(queue_, buffer(to), CL_TRUE, 0, bytes, from, 0, nullptr, nullptr), "writing");
 }
 
 void ClDevice::download(const Storage& from, void* to, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
+  check_process();
   if (bytes != 0)
     check(api()->clEnqueueReadBuffer(queue_, buffer(from), CL_TRUE, 0, bytes, to, 0, nullptr, nullptr), "reading");
   check_errors();
@@ -206,6 +219,7 @@ void ClDevice::copy(const Storage& from, std::size_t from_at, const Storage& to,
 void ClDevice::finish() {
   const std::lock_guard lock(mutex_);
   if (queue_ == nullptr) return;
+  check_process();
   check(api()->clFinish(queue_), "waiting");
   check_errors();
 }
@@ -307,6 +321,7 @@ void ClDevice::launch(const Kernel& k, const std::vector<KernelArgument>& argume
                       std::size_t group) {
   if (items == 0) return;
   const std::lock_guard lock(mutex_);
+  check_process();
   cl_uint at = 0;
   for (const KernelArgument& a : arguments) {
     cl_int status = CL_SUCCESS;

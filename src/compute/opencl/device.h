@@ -90,6 +90,8 @@ class ClDevice {
   ClDevice(cl_platform_id platform, cl_device_id device);
   void discover(cl_platform_id platform);
   cl_context context();
+  /// Throws Unsupported in the child of a fork: a driver's threads do not live there.
+  void check_process() const;
   void give_back(Buffer* b);
   void trim();
   void check(cl_int status, const char* what);
@@ -100,6 +102,7 @@ class ClDevice {
   Facts facts_;
   std::recursive_mutex mutex_;
   cl_context context_ = nullptr;
+  int process_ = 0;  // that made the context
   cl_command_queue queue_ = nullptr;
   cl_mem error_word_ = nullptr;
   std::deque<Site> sites_;
