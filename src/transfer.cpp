@@ -41,11 +41,14 @@ Tensor moved_to(const Tensor& x, Device device) {
   return Tensor::adopt((there.upload != nullptr ? uploaded(*local, there) : std::move(local)).leak());
 }
 
+void need_values(const TensorImpl& t, const char* op) {
+  if (t.device().kind != DeviceKind::meta) return;
+  throw Unsupported(std::string(op) + "(): a tensor on meta has a shape and no values; make it with device=\"cpu\"",
+                    {{"device", std::string("meta")}});
+}
+
 TensorRef on_host(const TensorImpl& t, const char* op) {
-  if (t.device().kind == DeviceKind::meta) {
-    throw Unsupported(std::string(op) + "(): a tensor on meta has a shape and no values; make it with device=\"cpu\"",
-                      {{"device", std::string("meta")}});
-  }
+  need_values(t, op);
   const Backend& from = for_device(context(), t.device());
   if (from.download == nullptr) return TensorRef::share(const_cast<TensorImpl*>(&t));
   return downloaded(t, from);

@@ -7,6 +7,7 @@
 #include "compute/backend.h"
 #include "python/interop.h"
 #include "record/autograd_meta.h"
+#include "transfer.h"
 
 namespace hyalite::python {
 namespace {
@@ -238,10 +239,7 @@ Loan::~Loan() {
 
 void need_host(const TensorImpl& t, const char* op) {
   if (t.device().kind == DeviceKind::cpu) return;
-  if (t.device().kind == DeviceKind::meta) {
-    throw Unsupported(std::string(op) + "(): a tensor on meta has a shape and no values; make it with device=\"cpu\"",
-                      {{"device", std::string("meta")}});
-  }
+  need_values(t, op);
   throw Unsupported(std::string(op) + "(): the tensor lies on " + to_string(t.device()) + "; write x.to(\"cpu\") first",
                     {{"device", to_string(t.device())}});
 }

@@ -342,7 +342,7 @@ struct Joined {
 
 /// The places of a mask's true elements, in row-major order. Their number is asked of the device first.
 Tensor places_of(const Tensor& mask) {
-  if (mask.device().kind == DeviceKind::meta) need_host(*mask.impl(), "index");
+  need_values(*mask.impl(), "index");
   return true_positions(mask, whole_item(*sum(mask).impl()));
 }
 

@@ -1,7 +1,6 @@
 /// Functions that take more than one op does. The common call is read here and goes straight to the engine; what needs
 /// Python's own numbers of any size, or other arrays, takes the longer way in `_creation.py`.
 #include "python/native_functions.h"
-#include "transfer.h"
 
 #include <array>
 
@@ -13,6 +12,7 @@
 #include "python/interop.h"
 #include "python/operands.h"
 #include "python/promote.h"
+#include "transfer.h"
 
 namespace hyalite::python {
 namespace {

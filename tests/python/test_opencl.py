@@ -13,6 +13,7 @@ import pytest
 from op_oracle import COMPLEX, ELEMENTWISE, FLOATS, OPS, REDUCTIONS, accepted, operands, samples
 from program_engines import helpers
 from test_casts import numpy_dtype
+from test_compile_tiers import run
 
 import hyalite as hl
 
@@ -432,14 +433,6 @@ def test_devices_says_what_there_is_and_what_not():
 
 
 # ---- what goes wrong ------------------------------------------------------------------------------------------------
-
-
-def run(script, **environment):
-    done = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def test_an_index_out_of_range_names_the_line_and_the_device_stays_usable():  # case 64

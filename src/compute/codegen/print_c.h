@@ -32,8 +32,8 @@ struct KernelSignature {
 struct ExprKernel {
   KernelSignature signature;
   std::vector<Expr> results;
-  std::string parameters;  ///< more of them, at the end, each after a comma
-  std::string prologue;    ///< lines before an element's expressions, such as what `place` names
+  std::string parameters = {};  ///< more of them, at the end, each after a comma
+  std::string prologue = {};    ///< lines before an element's expressions, such as what `place` names
 };
 
 /// The kernel as a self-contained text: the helper functions it uses, then the kernel. Equal kernels give equal texts.

@@ -35,7 +35,6 @@ class LlvmLoop {
   int cast(int value, Dtype to);
   /// Operand k of `out`.
   void output(int k, int value);
-  int lanes() const { return lanes_; }
 
   /// The function's text, with the declarations it needs. Equal loops give equal texts.
   std::string text(std::string_view name, std::string_view processor, std::string_view tuning,

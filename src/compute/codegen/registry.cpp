@@ -84,7 +84,7 @@ std::vector<Expr> operands(Builder& kernel, const OpFormulas& op, Dtype dtype, i
 /// A gradient whose zeros are +0, also when it is stored as `out`, as in the CPU's kernels.
 Expr number(Expr x, Dtype out) {
   if (computed_in(out) == out) return x + 0_c;
-  return select(abs(x) <= Constant{out == Dtype::float16 ? 0x1p-25 : 0x1p-134}, 0_c, x);
+  return select(abs(x) <= Constant{least_number(out)}, 0_c, x);
 }
 
 /// The gradient as it is stored: nothing where it is not taken, and where what came in may be nothing.

@@ -20,6 +20,11 @@ inline constexpr int forward_kernel = -1;
 std::optional<ExprKernel> elementwise_kernel(std::string_view op, Dtype dtype, int gradient_operand = forward_kernel,
                                              bool nothings = false);
 
+/// The largest number that becomes 0 when it is stored as `dtype`.
+constexpr double least_number(Dtype dtype) {
+  return dtype == Dtype::float16 ? 0x1p-25 : dtype == Dtype::bfloat16 ? 0x1p-134 : 0;
+}
+
 /// How a gradient is finished where it is stored: with `from_nothings` the incoming one may be nothing somewhere, and
 /// so is the result there; what is not above `tiny` becomes +0.
 struct GradientFinish {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compute/codegen/registry.h"
 #include "compute/cpu/backend.h"
 #include "compute/cpu/compare.h"
 #include "compute/cpu/describe.h"
@@ -16,9 +17,6 @@ namespace {
 const double* kernel_attributes(const Attributes* a) {
   return a != nullptr ? static_cast<const double*>(a->values()) : nullptr;
 }
-
-/// The largest number that becomes 0 when it is stored as `dtype`.
-double least_number(Dtype dtype) { return dtype == Dtype::float16 ? 0x1p-25 : dtype == Dtype::bfloat16 ? 0x1p-134 : 0; }
 
 static_assert(leaf_count(max_arity, most_outputs) + 1 <= max_operands);
 

@@ -29,10 +29,7 @@ namespace hyalite::opencl {
   F(clReleaseMemObject)         \
   F(clEnqueueReadBuffer)        \
   F(clEnqueueWriteBuffer)       \
-  F(clEnqueueCopyBuffer)        \
-  F(clFinish)                   \
-  F(clFlush)
-
+  F(clFinish)
 /// The functions of OpenCL 1.2 that are used here.
 struct Api {
 #define HYALITE_MEMBER(name) decltype(&::name) name = nullptr;

@@ -111,9 +111,6 @@ ClDevice::ClDevice(cl_platform_id platform, cl_device_id device) : id_(device) {
   facts_.group = device_info<std::size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE);
   facts_.memory = static_cast<std::int64_t>(device_info<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE));
   facts_.largest_buffer = static_cast<std::int64_t>(device_info<cl_ulong>(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE));
-  facts_.local_memory = static_cast<std::int64_t>(device_info<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE));
-  facts_.address_bits = static_cast<int>(device_info<cl_uint>(device, CL_DEVICE_ADDRESS_BITS));
-  facts_.units = static_cast<int>(device_info<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS));
 }
 
 void ClDevice::check(cl_int status, const char* what) {
@@ -207,13 +204,6 @@ void ClDevice::download(const Storage& from, void* to, std::size_t bytes) {
   if (bytes != 0)
     check(api()->clEnqueueReadBuffer(queue_, buffer(from), CL_TRUE, 0, bytes, to, 0, nullptr, nullptr), "reading");
   check_errors();
-}
-
-void ClDevice::copy(const Storage& from, std::size_t from_at, const Storage& to, std::size_t to_at, std::size_t bytes) {
-  if (bytes == 0) return;
-  const std::lock_guard lock(mutex_);
-  check(api()->clEnqueueCopyBuffer(queue_, buffer(from), buffer(to), from_at, to_at, bytes, 0, nullptr, nullptr),
-        "copying");
 }
 
 void ClDevice::finish() {
@@ -327,8 +317,6 @@ void ClDevice::launch(const Kernel& k, const std::vector<KernelArgument>& argume
     cl_int status = CL_SUCCESS;
     if (const auto* m = std::get_if<cl_mem>(&a)) {
       status = api()->clSetKernelArg(k.get(), at, sizeof *m, m);
-    } else if (const auto* l = std::get_if<Local>(&a)) {
-      status = api()->clSetKernelArg(k.get(), at, l->bytes, nullptr);
     } else {
       const Bytes& b = std::get<Bytes>(a);
       status = api()->clSetKernelArg(k.get(), at, b.size, b.value);

@@ -22,21 +22,17 @@ namespace hyalite::opencl {
 struct Facts {
   std::string name, platform, version, driver;
   bool has_float64 = false;
-  bool exact_division = false;  ///< float32 division and square root are correctly rounded
-  std::size_t group = 1;        ///< most items of a work-group
-  std::int64_t memory = 0, largest_buffer = 0, local_memory = 0;  ///< bytes
-  int address_bits = 64, units = 1;
+  bool exact_division = false;                  ///< float32 division and square root are correctly rounded
+  std::size_t group = 1;                        ///< most items of a work-group
+  std::int64_t memory = 0, largest_buffer = 0;  ///< bytes
 };
 
-/// An argument of a kernel: memory, local memory of so many bytes, or a scalar.
+/// An argument of a kernel: memory, or a scalar.
 struct Bytes {
   std::size_t size;
   std::byte value[16];
 };
-struct Local {
-  std::size_t bytes;
-};
-using KernelArgument = std::variant<cl_mem, Local, Bytes>;
+using KernelArgument = std::variant<cl_mem, Bytes>;
 template <class T>
 KernelArgument scalar(T v) {
   Bytes b{sizeof v, {}};
@@ -62,7 +58,6 @@ class ClDevice {
   void upload(const void* from, const Storage& to, std::size_t bytes);
   /// Waits for all that was asked. Throws what kernels found wrong with values.
   void download(const Storage& from, void* to, std::size_t bytes);
-  void copy(const Storage& from, std::size_t from_at, const Storage& to, std::size_t to_at, std::size_t bytes);
   void finish();
 
   /// The kernel of a text, compiled once. Throws Unsupported with the compiler's words where it does not take it.
@@ -85,10 +80,8 @@ class ClDevice {
   std::string came_since(const Counts& before);
 
  private:
-  friend class Kernel;
   struct Buffer;
   ClDevice(cl_platform_id platform, cl_device_id device);
-  void discover(cl_platform_id platform);
   cl_context context();
   /// Throws Unsupported in the child of a fork: a driver's threads do not live there.
   void check_process() const;

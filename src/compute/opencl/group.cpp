@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "compute/codegen/registry.h"
+#include "compute/opencl/kernels.h"
 #include "compute/opencl/layout.h"
 #include "hyalite/error.h"
 #include "tensor/float_formats.h"
@@ -152,10 +153,7 @@ class Builder {
     std::vector<Expr> leaves;
     Dtype computed = dtype;
     if (n.kind == NodeKind::gradient) {
-      const double tiny = n.numbers_and_nothings ? (n.computed == Dtype::float16    ? 0x1p-25
-                                                    : n.computed == Dtype::bfloat16 ? 0x1p-134
-                                                                                    : 0)
-                                                 : -1;
+      const double tiny = n.numbers_and_nothings ? least_number(n.computed) : -1;
       k = *gradient_kernel(n.op->name(), dtype, n.operand, {n.from_nothings, tiny});
     } else if (n.mixed) {
       const auto a = static_cast<std::size_t>(s.from[0]), b = static_cast<std::size_t>(s.from[1]);
@@ -207,9 +205,7 @@ class Group final : public lazy::FusedKernel {
     signature_ = k.signature;
     scalars_ = builder.scalars();
     count_ = builder.layout().count();
-    const std::vector<std::int64_t> numbers = builder.layout().numbers();
-    numbers_ = device.memory(numbers.size() * sizeof(std::int64_t));
-    device.upload(numbers.data(), *numbers_, numbers.size() * sizeof(std::int64_t));
+    numbers_ = sent(device, builder.layout().numbers());
   }
 
   void run(std::span<const Memory> in, std::span<const Memory> out, Recorder* rec) const override {
@@ -224,7 +220,7 @@ class Group final : public lazy::FusedKernel {
       }
     }
     all.emplace_back(ClDevice::buffer(*numbers_));
-    device_.launch(*kernel_, all, static_cast<std::size_t>(count_), 64);
+    device_.launch(*kernel_, all, static_cast<std::size_t>(count_), group_size);
     if (span.over()) rec->end(Event::queued, {{Fact::op, ops_}, {Fact::items, count_}, {Fact::kernel, came_}});
   }
   lazy::TierText tier() const override { return {1, "", text_, 0, 1, 0}; }

@@ -35,14 +35,8 @@ Outputs concat(ClDevice& d, const Validated& v, TensorImpl* target) {
 }
 
 Outputs conversion(ClDevice& d, const Validated& v, TensorImpl* target) {
-  const Call& c = v.call();
-  const auto* cast = c.attrs != nullptr ? c.attrs->get_if<AstypeBackward::Attr>() : nullptr;
-  if (cast != nullptr && cast->check) {
-    throw Unsupported(
-        "astype(): check=True compares values, which opencl does not; leave it out, or convert on the CPU");
-  }
   Outputs o = outputs(d, v, target);
-  convert(d, c.x(0), *o[0]);
+  convert(d, v.call().x(0), *o[0]);
   return o;
 }
 
