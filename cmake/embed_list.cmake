@@ -2,14 +2,15 @@
 
 set(script ${PROJECT_SOURCE_DIR}/cmake/embed.cmake)
 
-foreach(part html css js)
-  set(page ${PROJECT_SOURCE_DIR}/src/explain/page.${part})
+foreach(file page.html page.css page_tools.js page_graph.js page_plan.js page.js)
+  set(page ${PROJECT_SOURCE_DIR}/src/explain/${file})
+  string(REPLACE "." "_" name ${file})
   add_custom_command(
-    OUTPUT ${dir}/page_${part}.cpp
-    COMMAND ${CMAKE_COMMAND} -DIN=${page} -DOUT=${dir}/page_${part}.cpp -DNAME=page_${part} -P ${script}
+    OUTPUT ${dir}/${name}.cpp
+    COMMAND ${CMAKE_COMMAND} -DIN=${page} -DOUT=${dir}/${name}.cpp -DNAME=${name} -P ${script}
     DEPENDS ${page} ${script}
     VERBATIM)
-  list(APPEND generated ${dir}/page_${part}.cpp)
+  list(APPEND generated ${dir}/${name}.cpp)
 endforeach()
 
 file(GLOB op_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/ops/*.h)

@@ -234,6 +234,10 @@ PROPERTIES = {
     "version": "int",
     "where": "str",
     "temporary_bytes": "int",
+    "bytes_moved": "int",
+    "bytes_least": "int",
+    "calls": "int",
+    "ready_seconds": "float",
 }
 WRITABLE = {"grad", "requires_grad"}
 

@@ -2,6 +2,7 @@
 #include "compile/compiled.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
 
@@ -322,29 +323,52 @@ Compiled::Difference Compiled::difference(const ModeKey& mode, std::span<TensorI
   return {};
 }
 
-std::vector<Compiled::Pair> Compiled::compare(std::span<TensorImpl* const> arguments) const {
-  const auto copies = [&] {
-    std::vector<TensorRef> all;
-    for (const Slot& s : slots_) {
-      const Ref<Storage> from =
-          s.argument < 0 ? s.held : arguments[static_cast<std::size_t>(s.argument)]->storage_ref();
-      const TensorRef whole =
-          TensorImpl::make(Dtype::uint8, {}, DimList{static_cast<std::int64_t>(from->bytes())}, DimList{1}, from);
-      all.push_back(clone(*whole));
-    }
-    return all;
-  };
-  const auto run_over = [&](const lazy::Plan& plan, const lazy::Plan::Watch& watch) {
-    const std::vector<TensorRef> held = copies();
-    std::vector<lazy::Memory> memory;
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      const Slot& s = slots_[i];
-      const std::int64_t shift =
-          s.argument < 0 ? 0 : offset_of(*arguments[static_cast<std::size_t>(s.argument)]) - s.offset;
-      memory.push_back({held[i]->storage(), shift});
-    }
+Compiled::Copies Compiled::copies(std::span<TensorImpl* const> arguments) const {
+  Copies c;
+  for (const Slot& s : slots_) {
+    const TensorImpl* t = s.argument < 0 ? nullptr : arguments[static_cast<std::size_t>(s.argument)];
+    const Ref<Storage> from = t == nullptr ? s.held : t->storage_ref();
+    const TensorRef whole =
+        TensorImpl::make(Dtype::uint8, {}, DimList{static_cast<std::int64_t>(from->bytes())}, DimList{1}, from);
+    c.held.push_back(clone(*whole));
+    c.memory.push_back({c.held.back()->storage(), t == nullptr ? 0 : offset_of(*t) - s.offset});
+  }
+  return c;
+}
+
+Compiled::Times Compiled::measure(std::span<TensorImpl* const> arguments, double seconds) const {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::size_t fewest = 3, most = 200;
+  const lazy::Plan one_by_one(roots_, static_cast<int>(slots_.size()), at_once({}), lazy::Tier::first, false);
+  const bool writes = std::ranges::any_of(slots_, [](const Slot& s) { return s.written; });
+  Copies c = copies(arguments);
+  std::vector<double> took[2];
+  const auto run = [&](const lazy::Plan& plan, std::vector<double>& times) {
+    if (writes) c = copies(arguments);
     std::vector<Ref<Storage>> results(plan.results());
-    plan.run(memory, results, nullptr, &watch);
+    const auto begin = Clock::now();
+    plan.run(c.memory, results, nullptr);
+    times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  };
+  const auto begin = Clock::now();
+  const auto left = [&] { return std::chrono::duration<double>(Clock::now() - begin).count() < seconds; };
+  while (took[0].size() <= fewest || (took[0].size() <= most && left())) {
+    run(*plan_, took[0]);
+    run(one_by_one, took[1]);
+  }
+  const auto median = [](std::vector<double>& times) {
+    const auto middle = times.begin() + 1 + static_cast<std::ptrdiff_t>((times.size() - 1) / 2);  // the first warms up
+    std::nth_element(times.begin() + 1, middle, times.end());
+    return *middle;
+  };
+  return {median(took[0]), median(took[1]), static_cast<int>(took[0].size()) - 1};
+}
+
+std::vector<Compiled::Pair> Compiled::compare(std::span<TensorImpl* const> arguments) const {
+  const auto run_over = [&](const lazy::Plan& plan, const lazy::Plan::Watch& watch) {
+    const Copies c = copies(arguments);
+    std::vector<Ref<Storage>> results(plan.results());
+    plan.run(c.memory, results, nullptr, &watch);
   };
   std::map<std::pair<const lazy::Node*, int>, TensorRef> by_ops;
   const int inputs = static_cast<int>(slots_.size());

@@ -55,6 +55,8 @@ class Compiled : public std::enable_shared_from_this<Compiled> {
   /// Throws what the plan throws; effects that came before it stay.
   void run(std::span<TensorImpl* const> arguments, Recorder* rec, SmallVector<TensorRef, 4>& results) const;
   const lazy::Plan& plan() const { return *plan_; }
+  /// Which argument an input of the plan is, or is a part of; -1 for a tensor reached by another name.
+  int argument_of(int slot) const { return slots_[static_cast<std::size_t>(slot)].argument; }
   /// A value as the plan made it, and as its ops make it one by one from the same arguments.
   struct Pair {
     int tier, step;
@@ -64,6 +66,13 @@ class Compiled : public std::enable_shared_from_this<Compiled> {
   /// Runs the plan in tier 0, in tier 1 unless the compiler is not there, and its ops one by one, over copies of all
   /// memory, so that nothing is written.
   std::vector<Pair> compare(std::span<TensorImpl* const> arguments) const;
+  /// How long a call takes as the plan, and as its ops one by one; medians in seconds.
+  struct Times {
+    double plan, ops;
+    int rounds;
+  };
+  /// Takes turns for about so many seconds, over copies of all memory, so that nothing is written.
+  Times measure(std::span<TensorImpl* const> arguments, double seconds) const;
   /// Of the gradients of the results; null where none was wanted.
   const lazy::Plan* backward_plan() const { return backward_ ? &*backward_->plan : nullptr; }
 
@@ -107,6 +116,12 @@ class Compiled : public std::enable_shared_from_this<Compiled> {
     std::vector<int> kept;             ///< places among the first plan's results
     std::vector<bool> reads;           ///< by slot: the memory of the input is read again
   };
+  /// All memory that the plan takes, copied.
+  struct Copies {
+    std::vector<TensorRef> held;
+    std::vector<lazy::Memory> memory;
+  };
+  Copies copies(std::span<TensorImpl* const> arguments) const;
   void record(std::span<TensorImpl* const> arguments, std::span<const lazy::Memory> inputs,
               std::span<const Ref<Storage>> made, SmallVector<TensorRef, 4>& results) const;
   TensorRef result(const Result& r, std::span<TensorImpl* const> arguments, std::span<const lazy::Memory> inputs,

@@ -85,13 +85,13 @@ enum class Fact : std::uint8_t {
   strides,
   copied,
   bytes,
+  line,  ///< of Python, that holds the most
   pool_hit,
   huge_pages,
   computed,  ///< the dtype that the kernel computes in
   isa,
   generated,  ///< how many kernels of a fused group were generated
   nodes,      ///< that wait
-  items,      ///< of a kernel
   kernel,     ///< where it came from, in words
   loop,
   blocks,

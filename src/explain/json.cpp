@@ -53,7 +53,12 @@ std::string source_json(const SourceText& s) {
 class Writer {
  public:
   explicit Writer(const TraceRecord& t) : t_(t) {
-    for (const TraceStep& s : t.steps) used_[static_cast<int>(s.step.from)] = used_[static_cast<int>(s.step.to)] = true;
+    for (const TraceStep& s : t.steps) {
+      used_[static_cast<int>(s.step.from)] = used_[static_cast<int>(s.step.to)] = true;
+      for (const Launch& l : s.step.launches) {
+        if (std::ranges::find(texts_, l.text) == texts_.end()) texts_.push_back(l.text);
+      }
+    }
   }
 
   std::string write() const {
@@ -78,6 +83,12 @@ class Writer {
                         .str());
     }
     if (!t_.graph.empty()) add("graph", t_.graph);
+    if (!t_.plans.empty())
+      add("plans", lines(format::json_list(
+                       t_.plans, [](const PlanGraph& p) { return plan(p); }, ",\n    ")));
+    if (!texts_.empty())
+      add("texts", lines(format::json_list(
+                       texts_, [](const std::string& t) { return format::json(t); }, ",\n    ")));
     add("ops", lines(format::json_list(
                    t_.ops, [&](const RecordedOp& op) { return this->op(op); }, ",\n    ")));
     add("steps", lines(format::json_list(
@@ -150,6 +161,53 @@ class Writer {
     return totals;
   }
 
+  static std::string plan(const PlanGraph& p) {
+    const auto node = [](const PlanNode& n) {
+      JsonObject object;
+      object.text("name", n.name).text("makes", n.makes);
+      if (!n.where.empty()) object.text("where", n.where);
+      if (n.kernel >= 0) object.number("kernel", n.kernel);
+      if (n.given) object.raw("given", "true");
+      return object.raw("from", format::json_list(n.from, [](int i) { return std::to_string(i); })).str();
+    };
+    JsonObject object;
+    object.text("name", p.name).text("text", plan_text(p));
+    object.number("bytes_moved", static_cast<double>(p.bytes_moved()));
+    object.number("bytes_least", static_cast<double>(p.bytes_least));
+    object.number("temporary_bytes", static_cast<double>(p.temporary_bytes));
+    if (p.ready_seconds) object.number("ready_ns", *p.ready_seconds * 1e9);
+    if (p.calls > 0) object.number("calls", static_cast<double>(p.calls));
+    object.raw("kernels", format::json_list(p.kernels, plan_kernel, ",\n      "));
+    return object.raw("nodes", format::json_list(p.nodes, node, ",\n      ")).str();
+  }
+
+  static std::string plan_kernel(const PlanKernel& k) {
+    JsonObject object;
+    object.text("name", k.name).raw("fused", k.fused ? "true" : "false").text("reason", k.reason);
+    object.raw("shape", format::json_list(k.shape, [](std::int64_t d) { return std::to_string(d); }));
+    object.number("bytes_read", static_cast<double>(k.read)).number("bytes_written", static_cast<double>(k.written));
+    if (!k.fused) return object.str();
+    object.number("tier", k.tier.tier);
+    if (!k.tier.why.empty()) object.text("why_tier", k.tier.why);
+    object.text("source", k.source);
+    if (!k.tier.source.empty()) {
+      object.text("generated", k.tier.source).text("language", k.tier.language);
+      object.number("functions", k.tier.functions).number("from_disk", k.tier.from_disk);
+      object.number("compile_ns", k.tier.seconds * 1e9);
+    }
+    if (!k.assembly.empty()) object.text("assembly", k.assembly);
+    return object.str();
+  }
+
+  std::string launch(const Launch& l) const {
+    JsonObject object;
+    object.text("name", l.name).number("items", static_cast<double>(l.items));
+    if (l.group > 0) object.number("group", static_cast<double>(l.group));
+    if (l.ns) object.number("device_ns", *l.ns);
+    const auto text = std::ranges::find(texts_, l.text) - texts_.begin();
+    return object.number("text", static_cast<double>(text)).str();
+  }
+
   std::string step(const TraceStep& s) const {
     JsonObject object;
     object.text("phase", phase_name(s.step.phase)).number("from", place(s.step.from)).number("to", place(s.step.to));
@@ -159,6 +217,10 @@ class Writer {
     if (s.ns) object.number("start_ns", s.start_ns);
     if (s.step.op >= 0) object.number("op", s.step.op);
     if (s.step.depth > 0) object.number("depth", s.step.depth);
+    if (s.step.plan >= 0) object.number("plan", s.step.plan).number("plan_kernel", s.step.plan_kernel);
+    if (s.device_ns) object.number("device_ns", *s.device_ns);
+    if (!s.step.launches.empty())
+      object.raw("launches", format::json_list(s.step.launches, [&](const Launch& l) { return launch(l); }));
     const auto counted = [&](const char* key, const auto& value) {
       if (value) object.number(key, static_cast<double>(*value));
     };
@@ -178,6 +240,7 @@ class Writer {
   const TraceRecord& t_;
   std::vector<std::optional<double>> op_totals_ = op_totals(t_);
   bool used_[who_count] = {};
+  std::vector<std::string> texts_;  // of kernels that a device was asked for
 };
 
 }  // namespace

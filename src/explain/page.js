@@ -1,76 +1,4 @@
-"use strict";
 (() => {
-
-// ---------------- Small tools
-
-const $ = id => document.getElementById(id);
-const isNumber = value => typeof value === "number" && Number.isFinite(value);
-const list = value => Array.isArray(value) ? value : [];
-const sum = (values, of) => values.reduce((total, value) => total + (of(value) || 0), 0);
-const joined = (parts, separator = " · ") => parts.filter(Boolean).join(separator);
-const plural = (count, noun, nouns = `${noun}s`) => `${count.toLocaleString("en")} ${count === 1 ? noun : nouns}`;
-
-/** Makes an element. Text only ever enters as a text node, so nothing in a record can become markup. */
-function h(tag, attributes, ...children) {
-  const [name, ...classes] = tag.split(".");
-  const svg = /^(svg|g|path|rect|text|tspan|defs|marker)$/.test(name);
-  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
-  if (classes.length) element.setAttribute("class", classes.join(" "));
-  for (const [key, value] of Object.entries(attributes || {})) {
-    if (value === undefined || value === null || value === false) continue;
-    if (key.startsWith("--")) element.style.setProperty(key, value);
-    else if (key === "style") Object.assign(element.style, value);
-    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-    else element.setAttribute(key, value === true ? "" : value);
-  }
-  element.append(...children.flat(Infinity).filter(child => child !== undefined && child !== null && child !== ""));
-  return element;
-}
-
-const significant = value => value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2);
-
-function duration(ns) {
-  if (!isNumber(ns)) return "not timed";
-  for (const [size, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]])
-    if (ns >= size * 0.9995) return `${significant(ns / size)} ${unit}`;
-  return `${Math.round(ns)} ns`;
-}
-
-/** A duration without trailing zeros, for the marks of an axis: "200 µs", "1.5 ms". */
-function roundDuration(ns) {
-  if (!ns) return "0";
-  const [number, unit] = duration(ns).split(" ");
-  return `${Number(number)} ${unit}`;
-}
-
-/** From 0 to at most `whole`: multiples of 1, 2 or 5 times a power of ten, whole nanoseconds, five at most. */
-function evenMarks(whole) {
-  const rough = Math.max(whole / 4, 1), power = 10 ** Math.floor(Math.log10(rough) + 1e-9);
-  const stride = [1, 2, 5, 10].map(factor => factor * power).find(size => size >= rough * (1 - 1e-9));
-  return Array.from({length: Math.floor(whole / stride + 1e-9) + 1}, (_, index) => index * stride);
-}
-
-function bytes(count, step = 1000) {
-  const units = step === 1024 ? ["B", "KiB", "MiB", "GiB", "TiB"] : ["B", "kB", "MB", "GB", "TB"];
-  let unit = 0;
-  while (count >= step && unit < units.length - 1) { count /= step; ++unit; }
-  return `${unit && !Number.isInteger(count) ? significant(count) : count} ${units[unit]}`;
-}
-
-function show(value) {
-  if (Array.isArray(value)) return value.map(show).join(", ");
-  if (value && typeof value === "object")
-    return show(Object.entries(value).map(([key, item]) => `${key} ${show(item)}`));
-  return String(value ?? "none");
-}
-
-const share = part => part < 0.0001 ? "< 0.01 %" : `${part > 0.9995 ? 100 : significant(part * 100)} %`;
-const shape = dimensions => `(${dimensions.join(", ")}${dimensions.length === 1 ? "," : ""})`;
-const tensor = ({dtype, shape: size, device}) =>
-  joined([dtype, Array.isArray(size) && shape(size), device && `on ${device}`], " ");
-
-/** Splits a name where it may break: after a separator and inside CamelCase. */
-const breakable = name => String(name).split(/(?<=[._ :-])|(?<=[a-z])(?=[A-Z])/).flatMap(part => [part, h("wbr")]);
 
 // ---------------- The record
 
@@ -365,7 +293,8 @@ function select(index, {focus = false, scroll = false} = {}) {
   }
 }
 
-const sourcesOf = step => [].concat(step.source || []).filter(source => source.text || source.file);
+const sourcesOf = step => [...[].concat(step.source || []), ...planTexts(trace, step)]
+  .filter(source => source.text || source.file);
 const hasCode = step => sourcesOf(step).some(source => source.text) || Boolean(step.assembly);
 
 function fillPanel(step) {
@@ -388,56 +317,18 @@ function fillPanel(step) {
 }
 
 function codeBlocks(step) {
-  const block = (name, note, content) =>
-    h("div", null, h("div.code-head", null, h("h3", null, name), h("span", null, breakable(note))), content);
-  const made = sourcesOf(step).map(({file, line, first_line: first, language, text}) =>
-    block("Source", [file, line].filter(part => part !== undefined && part !== null).join(":") || language || "",
-          text ? code(text, language || "cpp", "Source", first ?? line ?? 1, line) : null));
+  const made = sourcesOf(step).map(({file, line, first_line: first, language, text, name = "Source"}) =>
+    codeBlock(name, [file, line].filter(part => part !== undefined && part !== null).join(":") || language || "",
+              text ? code(text, language || "cpp", name, first ?? line ?? 1, line) : null));
   if (step.assembly)
-    made.push(block("Machine code", machine.isa || "", code(step.assembly, "assembly", "Machine code")));
+    made.push(codeBlock("Machine code", machine.isa || "", code(step.assembly, "assembly", "Machine code")));
   return made;
-}
-
-const keywords = new Set((
-  "__global __kernel alignas and auto bool break case char class const constexpr continue def default device do " +
-  "double else enum false False float for from global if import in inline int is kernel lambda local long " +
-  "namespace new None not nullptr operator or private public return short signed sizeof static struct switch " +
-  "template this true True typename unsigned using void while with yield").split(" "));
-const tokens = {
-  code: /(\/\/.*|\/\*.*?\*\/)|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])')|\b(\d[\w.']*)|\b([A-Za-z_]\w*)/g,
-  python: /(#.*)|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\b(\d[\w.]*)|\b([A-Za-z_]\w*)/g,
-  assembly: /((?:[#;]|\/\/).*)|("[^"]*")|(\$?-?\b0x[\da-f]+\b|\$-?\d+)|(?<=^\s*(?:\S+:\s*)?)(\.?[a-z][\w.]*)(?=\s|$)/g,
-};
-
-function code(text, language, name, first, here) {
-  const pattern = tokens[language === "assembly" || language === "python" ? language : "code"];
-  const lines = String(text).replace(/\n$/, "").split("\n").map((line, index) => {
-    const parts = [];
-    let end = 0;
-    for (const match of line.matchAll(pattern)) {
-      const kind = match[1] ? "c" : match[2] ? "s" : match[3] ? "n"
-        : language === "assembly" ? "m" : keywords.has(match[4]) ? "k" : null;
-      parts.push(line.slice(end, match.index), kind ? h(`span.${kind}`, null, match[0]) : match[0]);
-      end = match.index + match[0].length;
-    }
-    const number = first === undefined ? null : first + index;
-    const tag = number !== null && number === here ? "span.here" : "span";
-    return h(tag, {"data-line": number ?? ""}, parts, line.slice(end), "\n");
-  });
-  return h("pre", {tabindex: 0, role: "region", "aria-label": name}, h("code", null, lines));
 }
 
 function openCode() {
   const step = steps[current];
-  if (!step) return;
-  const dialog = $("code");
-  dialog.replaceChildren(
-    h("form.title-row", {method: "dialog"},
-      h("h2", {id: "code-title"}, step.label || "step"), h("button.small-button", null, "Close")),
-    hasCode(step) ? h("div.side-by-side", null, codeBlocks(step))
-                  : h("p.dim", null, "The record holds no source and no machine code for this step."));
-  dialog.showModal();
-  for (const line of dialog.querySelectorAll(".here")) line.scrollIntoView({block: "center", inline: "start"});
+  if (step) openDialog(step.label || "step", hasCode(step) ? codeBlocks(step) : [],
+                       "The record holds no source and no machine code for this step.");
 }
 
 // ---------------- Search
@@ -473,11 +364,6 @@ function move(direction, toEnd) {
 }
 
 // ---------------- Kernels, memory, operations
-
-function card(id, title, note, wide, ...content) {
-  return h(wide ? "section.card.wide" : "section.card", {id, "aria-label": title},
-    h("h2", null, title), note ? h("p", null, note) : null, content);
-}
 
 function jumpTo(index) {
   if (rows[index].hidden) clearFilter();
@@ -561,71 +447,6 @@ function opsCard() {
 
 // ---------------- Autograd graph
 
-const pen = document.createElement("canvas").getContext("2d");
-function textWidth(text, size, weight = 400) {
-  pen.font = `${weight} ${size}px ${getComputedStyle(document.documentElement).getPropertyValue("--mono")}`;
-  return pen.measureText(text).width;
-}
-
-/** Breaks a text into lines of at most `width` characters. */
-function wrap(text, width = 34) {
-  const lines = [""];
-  for (const word of String(text).split(" ").flatMap(part => part.match(new RegExp(`.{1,${width}}`, "g")) || [])) {
-    if (lines.at(-1) && lines.at(-1).length + word.length >= width) lines.push("");
-    lines[lines.length - 1] += (lines.at(-1) ? " " : "") + word;
-  }
-  return lines.filter(Boolean);
-}
-
-/** Puts nodes in layers by their longest path from a root, and a bend in each layer that an edge crosses. */
-function layers(nodes, edges) {
-  const waiting = new Map(nodes.map(node => [node, 0]));
-  for (const edge of edges) waiting.set(edge.to, waiting.get(edge.to) + 1);
-  const ready = nodes.filter(node => !waiting.get(node));
-  for (const node of nodes) node.layer = 0;
-  for (let node; (node = ready.shift());)
-    for (const edge of node.out) {
-      edge.to.layer = Math.max(edge.to.layer, node.layer + 1);
-      waiting.set(edge.to, waiting.get(edge.to) - 1);
-      if (!waiting.get(edge.to)) ready.push(edge.to);
-    }
-  const made = [];
-  for (const node of nodes) (made[node.layer] ??= []).push(node);
-  for (const edge of edges) {
-    edge.path = [edge.from];
-    for (let layer = edge.from.layer + 1; layer < edge.to.layer; ++layer) {
-      const bend = {width: 14, height: 0, layer, near: []};
-      made[layer].push(bend);
-      edge.path.push(bend);
-    }
-    edge.path.push(edge.to);
-    for (let index = 1; index < edge.path.length; ++index) {
-      edge.path[index - 1].near.push(edge.path[index]);
-      edge.path[index].near.push(edge.path[index - 1]);
-    }
-  }
-  return made.filter(Boolean);
-}
-
-/** Gives each node an x near the mean of its neighbours, with no two of a layer closer than `gap`. */
-function spread(made, gap = 34) {
-  const mean = (node, fallback) => node.near.length ? sum(node.near, other => other.x) / node.near.length : fallback;
-  for (const layer of made) layer.reduce((x, node) => { node.x = x + node.width / 2; return x + node.width + gap; }, 0);
-  for (let round = 0; round < 8; ++round) {
-    for (const layer of round % 2 ? [...made].reverse() : made) {
-      layer.forEach(node => { node.wish = mean(node, node.x); });
-      layer.sort((a, b) => a.wish - b.wish);
-      let edge = -Infinity;
-      for (const node of layer) {
-        node.x = Math.max(node.wish, edge + node.width / 2);
-        edge = node.x + node.width / 2 + gap;
-      }
-      const shift = sum(layer, node => node.wish - node.x) / layer.length;
-      for (const node of layer) node.x += shift;
-    }
-  }
-}
-
 function graphCard() {
   const graph = trace.graph || {}, all = list(graph.nodes), limit = 200;
   if (!all.length) return null;
@@ -642,67 +463,14 @@ function graphCard() {
   for (const edge of edges) edge.from.out.push(edge);
   const made = layers(nodes, edges);
   spread(made);
-  let y = 8;
-  for (const layer of made) {
-    const height = Math.max(...layer.map(node => node.height));
-    for (const node of layer) { node.y = y; node.middle = node.height ? y : y + height / 2; }
-    y += height + 54;
-  }
-  const flat = made.flat(), minimum = Math.min(...flat.map(node => node.x - node.width / 2)) - 10;
-  const width = Math.max(...flat.map(node => node.x + node.width / 2)) + 10 - minimum, height = y - 46;
+  const size = stack(made, 54);
   const note = all.length > limit ? `The first ${limit} of ${all.length} nodes; the JSON holds all.`
     : "What backward() will walk, from the result down to the leaves.";
   return card("graph", "Autograd graph after the call", note, true,
     h("div.graph", {tabindex: 0, role: "region", "aria-label": "Autograd graph"},
-      h("svg", {"aria-hidden": "true", width, height, viewBox: `${minimum} 0 ${width} ${height}`},
-        h("marker", {id: "head", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto"},
-          h("path", {d: "M0 0 8 4 0 8z"})),
-        edges.map(edge => h("path", {d: edgePath(edge), "marker-end": "url(#head)"})),
-        nodes.map(drawNode), placeLabels(edges, nodes)),
+      drawing(size, edges.map(edge => h("path", {d: edgePath(edge), "marker-end": "url(#head)"})),
+              nodes.map(drawNode), placeLabels(edges, nodes)),
       graphList(made)));
-}
-
-/** The same graph as a list, for a screen too narrow for the drawing and for a screen reader. */
-function graphList(made) {
-  return h("ul", null, made.flat().filter(node => node.name).map(node => h("li", null,
-    h("b", null, node.name), node.notes.map(note => h("div.dim", null, note)),
-    node.out.map(edge => h("div", null, `→ ${joined([edge.to.name, edge.to.notes[0], edge.label])}`)))));
-}
-
-function edgePath({path}) {
-  const points = path.map((node, index) => [node.x, index === 0 ? node.y + node.height : node.middle]);
-  return points.slice(1).reduce((made, [x, y], index) => {
-    const [px, py] = points[index], half = (y - py) / 2;
-    return `${made}C${px} ${py + half} ${x} ${y - half} ${x} ${y}`;
-  }, `M${points[0].join(" ")}`);
-}
-
-function drawNode(node) {
-  const x = node.x - node.width / 2;
-  return h(node.out.length ? "g" : "g.leaf", null,
-    h("rect", {x, y: node.y, width: node.width, height: node.height, rx: 8}),
-    h("text.name", {x: node.x, y: node.y + 19, "text-anchor": "middle"}, node.name),
-    node.notes.map((note, index) =>
-      h("text.note", {x: node.x, y: node.y + 35 + index * 15, "text-anchor": "middle"}, note)));
-}
-
-/** Puts each edge's label where it touches no node and no earlier label. */
-function placeLabels(edges, nodes) {
-  const taken = nodes.map(node => [node.x - node.width / 2, node.y, node.x + node.width / 2, node.y + node.height]);
-  return edges.filter(edge => edge.label !== "").map(edge => {
-    const [a, b] = edge.path.length > 2 ? edge.path.slice(-2) : [edge.from, edge.to];
-    const ay = a.height ? a.y + a.height : a.middle, width = textWidth(edge.label, 11) + 6;
-    const at = share => {
-      const ease = share * share * (3 - 2 * share), x = a.x + (b.x - a.x) * ease, y = ay + (b.middle - ay) * share;
-      return [x - width / 2, y - 7, x + width / 2, y + 7];
-    };
-    const free = ([left, top, right, bottom]) =>
-      taken.every(([l, t, r, b]) => right < l || r < left || bottom < t || b < top);
-    const box = [0.5, 0.62, 0.38, 0.74, 0.26].map(at).find(free) || at(0.5);
-    taken.push(box);
-    return [h("rect.gap", {x: box[0], y: box[1], width, height: 14}),
-            h("text.edge-label", {x: box[0] + width / 2, y: box[3] - 3, "text-anchor": "middle"}, edge.label)];
-  });
 }
 
 // ---------------- Footer, keys, start
@@ -749,7 +517,8 @@ function pressed(event) {
 drawHeader();
 drawSteps();
 drawTimeline();
-const cards = [...(severalOps ? [opsCard(), memoryCard(), kernelCard()] : [kernelCard(), memoryCard()]), graphCard()]
+const cards = [...(severalOps ? [opsCard(), memoryCard(), kernelCard()] : [kernelCard(), memoryCard()]),
+               ...planCards(trace), graphCard()]
   .filter(Boolean);
 $("cards").append(...cards);
 $("jump").append(...["timeline", "steps", ...cards.map(made => made.id)].map(id =>

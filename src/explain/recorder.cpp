@@ -18,6 +18,8 @@ void Recorder::begin(Phase phase, Who from, Who to, StepKind kind) {
   open.step.depth = depth_ > 0 ? depth_ - 1 : 0;
   open.step.op = op_now(phase);
   open.step.number = begun_++;
+  open.step.plan = plan_;
+  open.step.plan_kernel = plan_kernel_;
   if (open_.size() > 1) open.step.parent = open_[open_.size() - 2].step.number;
   if (timed_ == open.step.number) hidden_ = std::exchange(context().recorder, nullptr);
   if (timed(open.step)) open.started = explain::ticks();
@@ -77,6 +79,10 @@ void Recorder::refuse(std::string_view op, const Mark& since, const std::string&
   for (std::size_t i = since.steps; i < steps.size(); ++i) {
     if (steps[i].op < 0) steps[i].op = place;
   }
+}
+
+void Recorder::launched(Launch l) {
+  if (!open_.empty()) open_.back().step.launches.push_back(std::move(l));
 }
 
 void Recorder::copied(std::int64_t bytes_written) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "explain/event.h"
+#include "explain/plan_graph.h"
 
 namespace hyalite {
 
@@ -39,6 +40,8 @@ struct Step {
   int number = 0;                           ///< counted as steps begin
   int parent = -1;                          ///< number of the step that it lies within
   const void* kernel = nullptr;             ///< machine code that ran; null where it is not one function
+  int plan = -1, plan_kernel = -1;          ///< places in `Recorder::plans` and its kernels; -1 outside of a plan
+  std::vector<Launch> launches;             ///< on a device that works by itself
 };
 
 /// One call of an op, seen from outside.
@@ -62,6 +65,7 @@ class Recorder {
 
   std::vector<Step> steps;  ///< as they ended
   std::vector<RecordedOp> ops;
+  std::vector<PlanGraph> plans;
   bool has_effects = false;  ///< something outlives the run, an in-place write or a `grad`: it must not run again
 
   /// Begins a step and starts its clock. Steps nest only through calls of `begin_op`.
@@ -93,6 +97,8 @@ class Recorder {
   void copied(std::int64_t bytes_written);
   /// Of the step begun last.
   int copies_so_far() const { return open_.empty() ? 0 : open_.back().step.copies; }
+  /// A kernel was asked of a device, in the step begun last.
+  void launched(Launch l);
   /// Names who took part in the op that is being recorded.
   void took_part(std::string_view op, std::string_view node);
   /// Says through which door the op that ended last as `op`, or as what it is of some operands, was entered, such as
@@ -101,6 +107,16 @@ class Recorder {
   int depth() const { return depth_; }
   RecordedOp& current_op() { return ops[static_cast<std::size_t>(open_ops_.back().index)]; }
   Step& last() { return steps.back(); }
+
+  /// A plan begins; what is recorded until `end_plan` belongs to it, and to the kernel named last. Only a run that
+  /// times every step keeps plans, since their texts take longer than they do.
+  bool keeps_plans() const { return timed_ == time_all; }
+  void begin_plan(PlanGraph plan) {
+    plans.push_back(std::move(plan));
+    plan_ = static_cast<int>(plans.size()) - 1;
+  }
+  void begin_plan_kernel(int k) { plan_kernel_ = k; }
+  void end_plan() { plan_ = plan_kernel_ = -1; }
 
  private:
   struct Open {
@@ -122,6 +138,7 @@ class Recorder {
   int timed_;
   int begun_ = 0;
   int depth_ = 0;
+  int plan_ = -1, plan_kernel_ = -1;
   int last_outer_ = 0;  // the op that a step after its end still belongs to
   std::vector<Open> open_;
   std::vector<OpenOp> open_ops_;

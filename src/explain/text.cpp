@@ -67,6 +67,7 @@ class Writer {
     set_columns();
     for (const TraceStep& s : t_.steps) {
       op_heading(s);
+      plan_heading(s);
       step(s);
     }
     footer();
@@ -161,6 +162,19 @@ class Writer {
     line(styled("1", text));
   }
 
+  /// A plan says what it is before its first step, and why its kernels are as many.
+  void plan_heading(const TraceStep& s) {
+    if (s.step.plan < 0 || s.step.plan == last_plan_) return;
+    last_plan_ = s.step.plan;
+    const PlanGraph& p = t_.plans[static_cast<std::size_t>(last_plan_)];
+    for (const std::string& l : wrapped("Plan: " + plan_text(p), width_)) line(styled("2", format::printable(l)));
+    for (std::size_t k = 1; k < p.kernels.size(); ++k) {
+      const std::string why =
+          "  kernel " + std::to_string(k + 1) + ", " + p.kernels[k].name + ": " + p.kernels[k].reason;
+      for (const std::string& l : wrapped(why, width_)) line(styled("2", "  " + format::printable(l)));
+    }
+  }
+
   void step(const TraceStep& s) {
     const bool fits = width_ - reason_at_ >= least_reason;
     const auto routes = wrapped(route(t_, s.step).substr(static_cast<std::size_t>(2 * s.step.depth)),
@@ -204,7 +218,7 @@ class Writer {
   int width_;
   bool colour_;
   int route_ = 4, label_ = 4, time_ = 4, reason_at_ = 0;
-  int last_op_ = -1;
+  int last_op_ = -1, last_plan_ = -1;
   std::vector<bool> seen_;
   std::optional<Phase> last_phase_;
   std::string out_;

@@ -126,12 +126,15 @@ void describe_kernel(TraceRecord& t, TraceStep& s, bool measure) {
   std::string counted = bytes_text(moved);
   if (s.step.bytes_least) counted += " of " + bytes_text(static_cast<double>(*s.step.bytes_least)) + " least possible";
   s.step.facts.emplace_back("bytes moved", counted);
-  if (!s.ns) return;
-  if (*s.ns < shortest_rated_ns || bytes < smallest_rated_bytes) {
+  // A device's kernel takes its time there.
+  const std::optional<double> ns = s.step.launches.empty() ? s.ns : s.device_ns;
+  if (!ns) return;
+  if (*ns < shortest_rated_ns || bytes < smallest_rated_bytes) {
     s.step.facts.emplace_back("limited by", "latency: too few bytes for bandwidth to matter");
     return;
   }
-  s.gb_per_s = moved / *s.ns;
+  s.gb_per_s = moved / *ns;
+  if (!s.step.launches.empty()) return;  // whose ceiling nobody has measured
   const RecordedOp* op = op_of(t, s);
   if (!measure || op == nullptr || op->threads < 1) return;
   const explain::Ceiling& c = explain::cache_ceiling(static_cast<std::size_t>(bytes), op->threads);
@@ -144,6 +147,28 @@ void describe_kernel(TraceRecord& t, TraceStep& s, bool measure) {
                                           : share >= far_from_it    ? "partly " + level
                                                                     : "arithmetic or the start of threads, not memory");
   s.ceiling = {c.name, c.gb_per_s};
+}
+
+/// Waits for what a step asked of a device, and says how it was asked and how long it took there.
+void describe_launches(TraceStep& s) {
+  if (s.step.launches.empty()) return;
+  double sum = 0;
+  bool all = true;
+  std::string how;
+  for (Launch& l : s.step.launches) {
+    l.ns = l.time();
+    l.time = nullptr;
+    all = all && l.ns;
+    sum += l.ns.value_or(0);
+    how += (how.empty() ? "" : "; ") + l.name + ": " + std::to_string(l.items) + " items" +
+           (l.group > 0 ? " in groups of " + std::to_string(l.group) : "") +
+           (l.ns ? ", " + format::duration(*l.ns) : "");
+  }
+  s.step.facts.emplace_back("launches", how);
+  if (!all) return;
+  s.device_ns = sum;
+  s.step.facts.emplace_back("on the device", format::duration(sum));
+  s.step.why += "; on the device it took " + format::duration(sum);
 }
 
 std::string names_of(const std::vector<RecordedOp>& ops) {
@@ -164,6 +189,7 @@ TraceRecord assemble(Recorder recorder, const Timing& timing, const ExplainOptio
   t.ops = std::move(recorder.ops);
   t.expression = options.expression.empty() ? names_of(t.ops) : options.expression;
   t.where = options.where;
+  t.plans = std::move(recorder.plans);
   t.steps = ordered_steps(std::move(recorder.steps), timing);
   find_ops(t.steps);
   t.participants = join_participants(t);
@@ -180,6 +206,7 @@ TraceRecord assemble(Recorder recorder, const Timing& timing, const ExplainOptio
   auto* hottest = const_cast<TraceStep*>(hottest_kernel(t));
   for (TraceStep& s : t.steps) {
     describe_copies(s.step);
+    describe_launches(s);
     if (is_kernel(s)) describe_kernel(t, s, measure);
   }
   if (hottest != nullptr) t.ceiling = hottest->ceiling;
@@ -212,6 +239,21 @@ std::optional<double> around_kernels(const TraceRecord& t) {
 std::string time_text(const TraceRecord& t, const TraceStep& s) {
   if (s.below_resolution) return "< " + format::duration(std::ceil(t.recorder.resolution_ns));
   return s.ns ? format::duration(*s.ns) : "";
+}
+
+std::string plan_text(const PlanGraph& p) {
+  std::int64_t ops = 0;
+  for (const PlanKernel& k : p.kernels) ops += k.nodes;
+  const auto count = [](std::int64_t n, const char* what) {
+    return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+  };
+  std::string text = count(ops, "op") + " in " + count(static_cast<std::int64_t>(p.kernels.size()), "kernel") + "; " +
+                     bytes_text(static_cast<double>(p.bytes_moved())) + " read and written, " +
+                     bytes_text(static_cast<double>(p.bytes_least)) + " least possible; " +
+                     bytes_text(static_cast<double>(p.temporary_bytes)) + " between kernels";
+  if (p.ready_seconds) text += "; made ready in " + format::duration(*p.ready_seconds * 1e9);
+  if (p.calls > 0) text += ", call " + std::to_string(p.calls);
+  return text;
 }
 
 std::string_view phase_name(Phase phase) {

@@ -29,6 +29,7 @@ struct TraceStep {
   TraceCeiling ceiling;           ///< of this step's bytes and threads
   SourceText source;
   std::string assembly;
+  std::optional<double> device_ns;  ///< that its launches took by the device's clock
 };
 
 /// What recording itself took, and how the times were found.
@@ -47,6 +48,7 @@ struct TraceRecord {
   std::vector<std::string> participants;  ///< by Who
   std::vector<TraceStep> steps;           ///< as they began
   std::vector<RecordedOp> ops;
+  std::vector<PlanGraph> plans;  ///< that ran
   std::optional<double> total_ns;
   std::optional<double> interpreter_ns;  ///< of the total, what no step took; none where that is less than the noise
   std::string cpu, isa;
@@ -79,6 +81,8 @@ TraceRecord trace_calls(const std::function<void()>& f, const ExplainOptions& op
 const TraceStep* hottest_kernel(const TraceRecord& t);
 /// The total without the kernels, or where none was taken the sum of the other steps; none where a time is missing.
 std::optional<double> around_kernels(const TraceRecord& t);
+/// What a plan is, in a line: its ops, kernels and bytes.
+std::string plan_text(const PlanGraph& p);
 /// "18 ns", "< 10 ns", or nothing.
 std::string time_text(const TraceRecord& t, const TraceStep& s);
 std::string_view phase_name(Phase phase);

@@ -63,6 +63,17 @@ Facts named(const Heard& h, Fact fact) {
 
 std::string threads_text(std::int64_t n) { return ", " + std::to_string(n) + (n == 1 ? " thread" : " threads"); }
 
+/// The first ops of a long list.
+std::string short_list(const std::string& ops) {
+  constexpr int most = 4;
+  std::size_t end = 0;
+  for (int i = 0; i < most && end != std::string::npos; ++i) end = ops.find(", ", end == 0 ? 0 : end + 1);
+  if (end == std::string::npos) return ops;
+  std::int64_t more = 0;
+  for (std::size_t at = end; at != std::string::npos; at = ops.find(", ", at + 1)) ++more;
+  return ops.substr(0, end) + " and " + std::to_string(more) + " more";
+}
+
 Words slot_called(const Heard& h) {
   Facts facts = named(h, Fact::operand);
   const bool binary = facts.size() > 1;
@@ -170,27 +181,27 @@ Words kernel_ran(const Heard& h) {
 
 Words fused_ran(const Heard& h) {
   const std::int64_t generated = h.number(Fact::generated);
-  Facts facts{{"ops", h.text(Fact::op)}, {"instruction set", h.text(Fact::isa)}};
-  if (generated > 0) facts.emplace_back("generated kernels", std::to_string(generated));
+  Facts facts{{"kernel", generated > 0 ? "tier 1, " + h.text(Fact::isa) : "tier 0, " + h.text(Fact::isa)},
+              {"ops", h.text(Fact::op)}};
+  if (generated > 0) facts.emplace_back("generated functions", std::to_string(generated));
   add_loop(h, facts);
-  return {(generated > 0 ? "fused, generated" : "fused") + threads_of(h), facts,
+  return {"fused: " + short_list(h.text(Fact::op)) + threads_of(h), facts,
           generated > 0 ? "tier 1: values pass from op to op in registers, by code that LLVM made"
                         : "tier 0: the eager kernels follow each other over blocks that stay in the first cache"};
 }
 
 Words node_added(const Heard& h) {
-  return {"a node: " + h.text(Fact::op),
-          {{"nodes that wait", std::to_string(h.number(Fact::nodes))},
-           {"bytes that wait", std::to_string(h.number(Fact::bytes))}},
-          "the device computes when a value is asked for, or when enough waits"};
+  Facts facts{{"nodes that wait", std::to_string(h.number(Fact::nodes))},
+              {"bytes that wait", std::to_string(h.number(Fact::bytes))}};
+  if (const std::string& line = h.text(Fact::line); !line.empty()) facts.emplace_back("most bytes wait since", line);
+  return {"a node: " + h.text(Fact::op), facts, "the device computes when a value is asked for, or when enough waits"};
 }
 
 Words queued(const Heard& h) {
   Facts facts{{"ops", h.text(Fact::op)}};
-  if (const auto* items = h.find<std::int64_t>(Fact::items)) facts.emplace_back("items", std::to_string(*items));
-  if (const auto* kernel = h.find<std::string>(Fact::kernel)) facts.emplace_back("kernel", *kernel);
-  return {"queued: " + h.text(Fact::op), facts,
-          "the time is that of asking, and of compiling where that was needed: the device works by itself"};
+  facts.emplace_back("kernel", h.text(Fact::kernel));
+  return {"queued: " + short_list(h.text(Fact::op)), facts,
+          "the device works by itself: this is the time of asking, and of compiling where that was needed"};
 }
 
 Words library_ran(const Heard& h) {

@@ -5,6 +5,7 @@
 #include <structmember.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <list>
 #include <memory>
@@ -179,7 +180,7 @@ struct Entry {
   std::shared_ptr<const Compiled> compiled;
   Tree result;
   std::int64_t calls = 0;
-  double trace_seconds = 0;
+  double ready_seconds = 0;
 };
 
 struct State {
@@ -225,15 +226,16 @@ bool fits(const Entry& e, const Arguments& a, SmallVector<TensorImpl*, 16>& leav
 }
 
 /// The names of the function's parameters as far as they are known, for messages.
-std::vector<std::string> argument_names(PyObject* function, const Arguments& a) {
+std::vector<std::string> argument_names(PyObject* function, Py_ssize_t positional, PyObject* named) {
   std::vector<std::string> names;
+  const Py_ssize_t count = positional + (named != nullptr ? PyTuple_GET_SIZE(named) : 0);
   const Owned code(PyObject_GetAttrString(function, "__code__"));
   const Owned variables(code ? PyObject_GetAttrString(code.get(), "co_varnames") : nullptr);
   PyErr_Clear();
-  for (Py_ssize_t i = 0; i < a.count(); ++i) {
+  for (Py_ssize_t i = 0; i < count; ++i) {
     const char* text = nullptr;
-    if (i >= a.positional) {
-      text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(a.names, i - a.positional));
+    if (i >= positional) {
+      text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(named, i - positional));
     } else if (variables && i < PyTuple_GET_SIZE(variables.get())) {
       text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(variables.get(), i));
     }
@@ -246,7 +248,7 @@ std::vector<std::string> argument_names(PyObject* function, const Arguments& a) 
 Compiled::Difference difference(PyObject* function, const Entry& e, const Arguments& a) {
   if (e.positional != a.positional || !same_names(e.names.get(), a.names))
     return {"it is called with other arguments", false};
-  const std::vector<std::string> names = argument_names(function, a);
+  const std::vector<std::string> names = argument_names(function, a.positional, a.names);
   SmallVector<TensorImpl*, 16> leaves;
   std::vector<std::string> paths;
   for (Py_ssize_t i = 0; i < a.count(); ++i) {
@@ -279,9 +281,23 @@ Compiled::Difference difference(PyObject* function, const Entry& e, const Argume
                     {{"signatures", s.signatures}, {"changed", what}});
 }
 
+/// Says in a plan what its inputs are called, and what it took to make it.
+void complete(PlanGraph& g, PyObject* function, const Entry& e) {
+  const std::vector<std::string> names = argument_names(function, e.positional, e.names.get());
+  std::vector<std::string> leaves;
+  for (std::size_t i = 0; i < e.arguments.size(); ++i) name_leaves(e.arguments[i], names[i], leaves);
+  for (PlanNode& n : g.nodes) {
+    const int argument = n.slot < 0 ? -1 : e.compiled->argument_of(n.slot);
+    if (argument >= 0) n.name = leaves[static_cast<std::size_t>(argument)];
+  }
+  g.ready_seconds = e.ready_seconds;
+  g.calls = e.calls;
+}
+
 /// Runs the function under a tracer.
 std::shared_ptr<Entry> trace(CompiledObject& self, const Arguments& a) {
   auto e = std::make_shared<Entry>();
+  const auto begin = std::chrono::steady_clock::now();
   std::vector<PyObject*> leaves;
   for (Py_ssize_t i = 0; i < a.count(); ++i) e->arguments.push_back(take_apart(a.all[i], leaves));
   e->names = Owned::borrow(a.names);
@@ -312,6 +328,7 @@ std::shared_ptr<Entry> trace(CompiledObject& self, const Arguments& a) {
                         {{"value", left}});
     }
   }
+  e->ready_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return e;
 }
 
@@ -373,6 +390,7 @@ PyObject* call(PyObject* object, PyObject* const* args, std::size_t nargsf, PyOb
       rec->begin_op("compiled " + name_of(self.function));
       try {
         e->compiled->run({leaves.data(), leaves.size()}, rec, results);
+        if (rec->keeps_plans()) complete(rec->plans.back(), self.function, *e);
         rec->end_op("");
       } catch (...) {
         rec->end_op();
@@ -476,7 +494,7 @@ PyType_Spec spec = {
     "hyalite.CompiledFunction", sizeof(CompiledObject), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots};
 
-nb::dict step_record(const lazy::Plan::StepText& s) {
+nb::dict step_record(const PlanKernel& s) {
   nb::dict d;
   d["fused"] = s.fused;
   d["name"] = s.name;
@@ -500,30 +518,40 @@ nb::dict step_record(const lazy::Plan::StepText& s) {
   return d;
 }
 
-nb::dict plan_record(const lazy::Plan& plan) {
+nb::dict plan_record(const PlanGraph& g) {
   nb::dict d;
   nb::list steps;
-  for (const lazy::Plan::StepText& s : plan.steps()) steps.append(step_record(s));
+  int nodes = 0;
+  for (const PlanKernel& s : g.kernels) {
+    steps.append(step_record(s));
+    nodes += s.nodes;
+  }
   d["steps"] = steps;
-  d["nodes"] = plan.nodes();
-  d["temporary_bytes"] = plan.temporary_bytes();
+  d["nodes"] = nodes;
+  d["temporary_bytes"] = g.temporary_bytes;
+  d["bytes_moved"] = g.bytes_moved();
+  d["bytes_least"] = g.bytes_least;
   return d;
 }
 
 nb::list entries_of(nb::handle object) {
   nb::list all;
   for (const std::shared_ptr<Entry>& e : of(object.ptr()).state->entries) {
-    nb::dict d = plan_record(e->compiled->plan());
+    PlanGraph g = e->compiled->plan().graph();
+    complete(g, of(object.ptr()).function, *e);
+    nb::dict d = plan_record(g);
     const lazy::Plan* back = e->compiled->backward_plan();
-    d["backward"] = back != nullptr ? nb::object(plan_record(*back)) : nb::none();
+    d["backward"] = back != nullptr ? nb::object(plan_record(back->graph())) : nb::none();
     d["calls"] = e->calls;
+    d["ready_seconds"] = e->ready_seconds;
     all.append(d);
   }
   return all;
 }
 
-/// Pairs (step, op, line, by the plan, op by op) of a call, which traces if nothing fits.
-nb::list compare(nb::handle object, nb::handle args, nb::handle kwargs) {
+/// The entry for a call with these arguments, which traces if nothing fits; `f` takes the entry and the tensors.
+template <class F>
+auto with_entry(const char* name, nb::handle object, nb::handle args, nb::handle kwargs, F f) {
   CompiledObject& self = of(object.ptr());
   std::vector<PyObject*> all;
   for (nb::handle h : args) all.push_back(h.ptr());
@@ -537,14 +565,31 @@ nb::list compare(nb::handle object, nb::handle args, nb::handle kwargs) {
   const Arguments a{all.data(), positional, names.size() == 0 ? nullptr : named.ptr()};
   SmallVector<TensorImpl*, 16> leaves;
   const std::shared_ptr<Entry> e = look_up(self, a, leaves);
-  if (!e)
-    throw Unsupported("verify(): a tensor is on a device that computes later; compare with x.to(\"cpu\") instead");
-  nb::list pairs;
-  for (Compiled::Pair& p : e->compiled->compare({leaves.data(), leaves.size()})) {
-    pairs.append(nb::make_tuple(p.tier, p.step, p.name, p.line, nb::steal(check(wrap(std::move(p.plan)))),
-                                nb::steal(check(wrap(std::move(p.ops))))));
+  if (!e) {
+    throw Unsupported(std::string(name) +
+                      "(): a tensor is on a device that computes later, which keeps no plan; write x.to(\"cpu\")");
   }
-  return pairs;
+  return f(*e, std::span<TensorImpl* const>(leaves.data(), leaves.size()));
+}
+
+/// Pairs (tier, step, op, line, by the plan, op by op) of a call.
+nb::list compare(nb::handle object, nb::handle args, nb::handle kwargs) {
+  return with_entry("verify", object, args, kwargs, [](const Entry& e, std::span<TensorImpl* const> tensors) {
+    nb::list pairs;
+    for (Compiled::Pair& p : e.compiled->compare(tensors)) {
+      pairs.append(nb::make_tuple(p.tier, p.step, p.name, p.line, nb::steal(check(wrap(std::move(p.plan)))),
+                                  nb::steal(check(wrap(std::move(p.ops))))));
+    }
+    return pairs;
+  });
+}
+
+/// (a call's seconds, its ops' one by one, rounds) for these arguments.
+nb::tuple measure(nb::handle object, nb::handle args, nb::handle kwargs, double seconds) {
+  return with_entry("explain", object, args, kwargs, [&](const Entry& e, std::span<TensorImpl* const> tensors) {
+    const Compiled::Times t = e.compiled->measure(tensors, seconds);
+    return nb::make_tuple(t.plan, t.ops, t.rounds);
+  });
 }
 
 nb::dict counts_of(nb::handle object) {
@@ -589,6 +634,7 @@ void bind_compile(nb::module_& m) {
   m.def("_check_schedules", [](bool on) { lazy::Schedule::checked = on; });
   m.def("_compile_counts", counts_of);
   m.def("_compare", compare);
+  m.def("_measure", measure);
 }
 
 }  // namespace hyalite::python

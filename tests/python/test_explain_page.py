@@ -453,7 +453,7 @@ UNITS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
 def test_t6_labels_of_the_axis_say_where_they_stand(tmp_path):
     """Every mark of the linear axis, for lengths from 1 ns to 1000 s."""
-    source = (Path(__file__).resolve().parents[2] / "src/explain/page.js").read_text()
+    source = (Path(__file__).resolve().parents[2] / "src/explain/page_tools.js").read_text()
 
     def function(name):
         start = source.index(f"function {name}(")

@@ -65,7 +65,7 @@ work(int(sys.argv[1]), {traced})
 """
 # What belongs to the trace: the recorder, and the functions that put its facts into words out of line.
 TRACING = re.compile(
-    r"Recorder|Span|Heard|Said|describe|report|run_unusual|is_tensor|tell_|traced|slot_name|door_of|least_bytes|extent\(|share_memory"
+    r"Recorder|Span|Heard|Said|describe|report|run_unusual|is_tensor|tell_|traced|slot_name|door_of|least_bytes|bytes_in_memory|extent\(|share_memory"
     r"|same_place|to_string|bytes_of_pass|reach_of|instruction_set|transposes\(|blas\(\)|saved_text|backend_names|apply_recorded|name\(|threads_text"
 )
 # Functions that both run, and that tell the recorder between their own instructions.

@@ -3,6 +3,7 @@
 
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/operands.h"
+#include "compute/lazy/kernel.h"
 
 namespace hyalite::cpu {
 
@@ -29,11 +30,7 @@ std::optional<std::int64_t> least_bytes(const Call& c, const Outputs& o) {
       if (!same_place(*t, *c.in[k].tensor)) return {};
       again = true;
     }
-    std::int64_t elements = again ? 0 : 1;
-    for (int d = 0; d < t->ndim(); ++d) {
-      if (t->strides()[d] != 0 || t->shape()[d] == 0) elements *= t->shape()[d];
-    }
-    sum += elements * static_cast<std::int64_t>(itemsize(t->dtype()));
+    if (!again) sum += lazy::bytes_in_memory(*t);
   }
   return sum;
 }

@@ -107,6 +107,7 @@ class Rows final : public lazy::FusedKernel {
       LoopReport report;
       report.shape = pass_.kind == Pass::columns ? "columns, a panel at a time" : "rows, one after the other";
       report.threads = threads_detail::last_threads;
+      report.bytes = bytes_;  // rows stay in the cache, and columns are walked once
       describe_fused(*rec, code_.ops, code_.generated, report);
     }
   }
@@ -745,8 +746,7 @@ class Rows final : public lazy::FusedKernel {
   }
 
   void lay(const Program& p) {
-    std::size_t widest = 1;
-    for (const std::size_t s : code_.size) widest = std::max(widest, s);
+    const std::size_t widest = std::ranges::max(code_.size);
     block_bytes_ = B * static_cast<std::int64_t>(widest);
     const std::int64_t whole =
         pass_.kind == Pass::rows ? std::max(inner_, B) : std::max(B * narrow, panel_step * panel_columns);
@@ -762,7 +762,7 @@ class Rows final : public lazy::FusedKernel {
       const TensorImpl& t = i < p.in.size() ? *p.in[i] : *p.out[i - p.in.size()];
       offset_.push_back(t.offset() * static_cast<std::int64_t>(itemsize(t.dtype())));
       if (i < p.in.size()) walks_.push_back(is_kept(static_cast<int>(i)) ? Walk{} : walk_of(t, pass_));
-      bytes_ += t.nbytes();
+      bytes_ += lazy::bytes_in_memory(t);
       if (i >= p.in.size()) written += t.nbytes();
     }
     stream_ = pass_.kind != Pass::columns && written > static_cast<std::int64_t>(last_level_cache_bytes() / 4 * 3);

@@ -160,9 +160,10 @@ class Tiered final : public FusedKernel {
     if (!jit::unavailable().empty()) throw Unsupported("compile(): tier 1 needs " + jit::unavailable());
   }
 
-  lazy::TierText tier() const override {
+  TierText tier() const override {
     const std::lock_guard lock(mutex_);
-    lazy::TierText t;
+    TierText t;
+    t.language = "llvm";
     if (is_single()) {
       t.why = "one step, which is the eager kernel";
     } else if (!job_) {

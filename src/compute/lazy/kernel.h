@@ -6,6 +6,7 @@
 #include <string>
 
 #include "compute/lazy/program.h"
+#include "explain/plan_graph.h"
 
 namespace hyalite::lazy {
 
@@ -18,21 +19,14 @@ struct Memory {
 /// The elements of a form in the memory, as a tensor on the device.
 TensorRef tensor_over(const TensorImpl& form, const Memory& m, Device device = {});
 
+/// Bytes of the elements in memory; those that an axis of stride 0 repeats count once.
+std::int64_t bytes_in_memory(const TensorImpl& t);
+
 /// How a backend may make a kernel faster.
 enum class Tier : std::uint8_t {
   automatic,  ///< runs at once, and as generated code when its calls have paid for that
   first,      ///< runs as it can at once, always
   generated,  ///< waits for generated code
-};
-
-/// Which tier a kernel runs in, and why.
-struct TierText {
-  int tier = 0;
-  std::string why;     ///< of tier 0
-  std::string source;  ///< of generated code
-  double seconds = 0;  ///< that compiling took
-  int functions = 0;   ///< that were generated
-  int from_disk = 0;   ///< of them, by an earlier process
 };
 
 /// A group that is ready to run. Threads may share it.

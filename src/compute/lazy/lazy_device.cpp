@@ -157,7 +157,8 @@ void LazyDevice::run_if_enough() {
 }
 
 void LazyDevice::tell(Recorder& rec, std::string_view op) const {
-  rec.end(Event::node_added, {{Fact::op, op}, {Fact::nodes, nodes_}, {Fact::bytes, waiting_bytes_}});
+  const Pending p = pending();
+  rec.end(Event::node_added, {{Fact::op, op}, {Fact::nodes, p.nodes}, {Fact::bytes, p.bytes}, {Fact::line, p.line}});
 }
 
 Pending LazyDevice::pending() const {

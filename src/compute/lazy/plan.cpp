@@ -16,18 +16,13 @@ constinit thread_local const Node* running_node HYALITE_INITIAL_EXEC = nullptr;
 
 std::string running_line() { return running_node != nullptr ? describe(running_node->location) : ""; }
 
-namespace {
-
-std::int64_t size_of(const TensorImpl& form) {
+std::int64_t bytes_in_memory(const TensorImpl& t) {
   std::int64_t elements = 1;
-  for (int i = 0; i < form.ndim(); ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    if (form.strides()[at] != 0 || form.shape()[at] == 0) elements *= form.shape()[at];
+  for (std::size_t i = 0; i < t.shape().size(); ++i) {
+    if (t.strides()[i] != 0 || t.shape()[i] == 0) elements *= t.shape()[i];
   }
-  return elements * static_cast<std::int64_t>(itemsize(form.dtype()));
+  return elements * static_cast<std::int64_t>(itemsize(t.dtype()));
 }
-
-}  // namespace
 
 TensorRef tensor_over(const TensorImpl& form, const Memory& m, Device device) {
   const std::int64_t shift = m.shift / static_cast<std::int64_t>(itemsize(form.dtype()));
@@ -156,7 +151,6 @@ int Plan::buffer_of(const Value& v) {
 void Plan::add_step(const Group& g) {
   Step s;
   s.group = &g;
-  nodes_ += static_cast<int>(g.nodes.size());
   const auto resolve = [&](const Value& v) { return v.node ? schedule_.resolve(v) : v; };
   if (!g.fused) {
     const Node& n = *g.nodes[0];
@@ -275,6 +269,117 @@ void Plan::call(const Step& s, Running& r, Recorder* rec) const {
   }
 }
 
+std::string Plan::machine_code(int step) const {
+  const Step& s = steps_[static_cast<std::size_t>(step)];
+  return s.kernel != nullptr ? s.kernel->machine_code() : "";
+}
+
+PlanKernel Plan::text_of(const Step& s) const {
+  PlanKernel k;
+  k.fused = s.kernel != nullptr;
+  k.nodes = static_cast<int>(s.group->nodes.size());
+  k.reason = s.group->reason != nullptr ? s.group->reason : "";
+  for (const Node* n : s.group->nodes) k.name += (k.name.empty() ? "" : ", ") + n->name();
+  const Node& last = *s.group->nodes.back();
+  k.shape = to_vector(last.out[0]->shape());
+  if (k.fused) {
+    k.source = text(s.program);
+    k.tier = s.kernel->tier();
+    for (const TensorRef& form : s.program.in) k.read += bytes_in_memory(*form);
+    for (const TensorRef& form : s.program.out) k.written += bytes_in_memory(*form);
+  } else {
+    for (const Input& in : last.in) k.read += in.is_number || in.absent() ? 0 : bytes_in_memory(*in.use.form);
+    for (const TensorRef& form : last.out) k.written += bytes_in_memory(*form);
+  }
+  return k;
+}
+
+PlanGraph Plan::graph() const {
+  PlanGraph g;
+  g.temporary_bytes = temporary_bytes();
+  std::unordered_map<const Node*, int> places;
+  std::map<const Node*, std::vector<const TensorImpl*>> read;  // of memory from outside, each piece once
+  const auto made_text = [](const TensorImpl& form) {
+    return std::string(name(form.dtype())) + " " + to_string(form.shape());
+  };
+  const auto place_of = [&](const Value& v, const TensorImpl& form) {
+    if (v.node->kind == NodeKind::input) {
+      std::vector<const TensorImpl*>& forms = read[v.node.get()];
+      if (std::ranges::none_of(forms, [&](const TensorImpl* f) { return same_places(*f, form); }))
+        forms.push_back(&form);
+    }
+    const auto [at, added] = places.emplace(v.node.get(), static_cast<int>(g.nodes.size()));
+    if (added)
+      g.nodes.push_back(
+          {v.node->kind == NodeKind::input ? "input" : v.node->name(), made_text(form), "", -1, v.node->slot});
+    return at->second;
+  };
+  for (const Step& s : steps_) {
+    const int kernel = static_cast<int>(g.kernels.size());
+    g.kernels.push_back(text_of(s));
+    for (const Node* n : s.group->nodes) {
+      PlanNode made{n->name(), made_text(*n->out[0]), describe(n->location), kernel};
+      const auto from = [&](const Value& v, const TensorImpl& form) {
+        const int place = place_of(v, form);
+        if (std::ranges::find(made.from, place) == made.from.end()) made.from.push_back(place);
+      };
+      for (const Input& in : n->in) {
+        if (in.use.from.node) from(schedule_.resolve(in.use.from), *in.use.form);
+      }
+      if (const Value base = schedule_.base_of(*n); base.node) from(base, *n->out[0]);
+      places[n] = static_cast<int>(g.nodes.size());
+      g.nodes.push_back(std::move(made));
+    }
+  }
+  for (const auto& [node, forms] : read) {
+    std::int64_t bytes = 0;
+    for (const TensorImpl* f : forms) bytes += bytes_in_memory(*f);
+    g.bytes_least += std::min(bytes, node->bytes(0));
+  }
+  std::set<std::pair<const Node*, int>> given;
+  const auto give = [&](const Value& v) {
+    const auto at = places.find(v.node.get());
+    if (at == places.end() || v.node->kind == NodeKind::input || !given.emplace(v.node.get(), v.output).second) return;
+    g.nodes[static_cast<std::size_t>(at->second)].given = true;
+    g.bytes_least += bytes_in_memory(*v.node->out[static_cast<std::size_t>(v.output)]);
+  };
+  for (const Roots::Result& r : schedule_.roots().results) give(r.value);
+  for (const Roots::Effect& e : schedule_.roots().effects) give(e.last);
+  return g;
+}
+
+/// Tells a recorder which kernel of the plan runs; ends the plan, however it ends.
+class Plan::Told {
+ public:
+  Told(const Plan& p, Recorder* rec) : rec_(rec != nullptr && rec->keeps_plans() ? rec : nullptr) {
+    if (rec_ == nullptr) return;
+    PlanGraph g = p.graph();
+    g.name = rec->current_op().name;
+    for (std::size_t k = 0; k < g.kernels.size(); ++k) g.kernels[k].assembly = p.machine_code(static_cast<int>(k));
+    rec_->begin_plan(std::move(g));
+  }
+  ~Told() {
+    if (rec_ != nullptr) rec_->end_plan();
+  }
+  Told(const Told&) = delete;
+  Told& operator=(const Told&) = delete;
+  /// A fused kernel reads and writes each operand once where it has to; how often it did, a CPU's kernel counts itself.
+  void ended() const {
+    if (rec_ == nullptr) return;
+    hyalite::Step& s = rec_->last();
+    const PlanGraph& g = rec_->plans[static_cast<std::size_t>(s.plan)];
+    const PlanKernel& k = g.kernels[static_cast<std::size_t>(s.plan_kernel)];
+    s.bytes_least = k.read + k.written;
+    if (!s.launches.empty()) s.bytes_moved = s.bytes_least;
+  }
+  void begins(std::size_t kernel) const {
+    if (rec_ != nullptr) rec_->begin_plan_kernel(static_cast<int>(kernel));
+  }
+
+ private:
+  Recorder* rec_;
+};
+
 void Plan::run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, Recorder* rec,
                const Watch* watch) const {
   Running r{inputs, SmallVector<Ref<Storage>, 8>(buffers_.size()), buffers_};
@@ -284,8 +389,10 @@ void Plan::run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, 
   };
   Memory in[most_operands_of_group], out[most_operands_of_group];
   const ScopedSet<const Node*> nobody(running_node, nullptr);
+  const Told told(*this, rec);
   for (const Step& s : steps_) {
     running_node = s.group->nodes[0];
+    told.begins(static_cast<std::size_t>(&s - steps_.data()));
     const bool call_makes = s.kernel == nullptr && !s.group->nodes[0]->base.node;
     if (!call_makes) {
       for (const int b : s.fresh) make(b);
@@ -298,6 +405,7 @@ void Plan::run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, 
       for (std::size_t i = 0; i < s.in.size(); ++i) in[i] = r.memory(s.in[i]);
       for (std::size_t k = 0; k < s.out.size(); ++k) out[k] = r.memory(s.out[k]);
       s.kernel->run({in, s.in.size()}, {out, s.out.size()}, rec);
+      told.ended();
     } else {
       call(s, r, rec);
     }
@@ -316,35 +424,6 @@ void Plan::run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, 
     make(results_[i]);
     results[i] = r.storages[static_cast<std::size_t>(results_[i])];
   }
-}
-
-std::string Plan::machine_code(int step) const {
-  const Step& s = steps_[static_cast<std::size_t>(step)];
-  return s.kernel != nullptr ? s.kernel->machine_code() : "";
-}
-
-std::vector<Plan::StepText> Plan::steps() const {
-  std::vector<StepText> all;
-  for (const Step& s : steps_) {
-    StepText t;
-    t.fused = s.kernel != nullptr;
-    t.nodes = static_cast<int>(s.group->nodes.size());
-    t.reason = s.group->reason != nullptr ? s.group->reason : "";
-    for (const Node* n : s.group->nodes) t.name += (t.name.empty() ? "" : ", ") + n->name();
-    const Node& last = *s.group->nodes.back();
-    t.shape = to_vector(last.out[0]->shape());
-    if (t.fused) {
-      t.source = text(s.program);
-      t.tier = s.kernel->tier();
-      for (const TensorRef& form : s.program.in) t.read += size_of(*form);
-      for (const TensorRef& form : s.program.out) t.written += size_of(*form);
-    } else {
-      for (const Input& in : last.in) t.read += in.is_number ? 0 : size_of(*in.use.form);
-      for (const TensorRef& form : last.out) t.written += size_of(*form);
-    }
-    all.push_back(std::move(t));
-  }
-  return all;
 }
 
 }  // namespace hyalite::lazy

@@ -21,24 +21,11 @@ class Plan {
   Plan(const Roots& roots, int inputs, Backend& backend, Tier tier = Tier::automatic, bool fuse = true,
        Device device = {});
 
-  /// A step as people see it.
-  struct StepText {
-    bool fused;
-    std::string name;    ///< the ops
-    std::string reason;  ///< why it is a step of its own
-    std::string source;
-    std::vector<std::int64_t> shape;
-    std::int64_t read = 0, written = 0;  ///< bytes, each operand once
-    int nodes = 0;
-    TierText tier;
-  };
-  std::vector<StepText> steps() const;
+  /// The plan as people see it, without the machine code.
+  PlanGraph graph() const;
   /// The generated code of a step, as assembly; empty where it has none.
   std::string machine_code(int step) const;
   int kernels() const { return static_cast<int>(steps_.size()); }
-  int nodes() const { return nodes_; }
-  /// Bytes of the memory that the plan takes for itself while it runs, results left out.
-  std::int64_t temporary_bytes() const;
 
   /// Runs it; gives the memory of each result, in the order of the roots.
   void run(std::span<const Memory> inputs, std::span<Ref<Storage>> results, Recorder* rec) const {
@@ -65,12 +52,15 @@ class Plan {
     std::vector<int> done;     // buffers that are needed no more after it
   };
   struct Running;
+  class Told;
   int buffer_of(const Value& v);
   int new_buffer(std::int64_t bytes);
   void find_needed();
   void add_step(const Group& g);
   void reuse(Step& s);
   void call(const Step& s, Running& r, Recorder* rec) const;
+  PlanKernel text_of(const Step& s) const;
+  std::int64_t temporary_bytes() const;
 
   Schedule schedule_;
   Backend& backend_;
@@ -82,7 +72,6 @@ class Plan {
   std::vector<std::pair<int, int>> write_back_;
   std::map<std::pair<const Node*, int>, int> places_;
   std::set<std::pair<const Node*, int>> needed_;  // while the plan is made
-  int nodes_ = 0;
 };
 
 }  // namespace hyalite::lazy

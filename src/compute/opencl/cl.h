@@ -29,6 +29,9 @@ namespace hyalite::opencl {
   F(clReleaseMemObject)         \
   F(clEnqueueReadBuffer)        \
   F(clEnqueueWriteBuffer)       \
+  F(clWaitForEvents)            \
+  F(clGetEventProfilingInfo)    \
+  F(clReleaseEvent)             \
   F(clFinish)
 /// The functions of OpenCL 1.2 that are used here.
 struct Api {

@@ -7,10 +7,13 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "compute/codegen/print_c.h"
 #include "compute/jit/disk_cache.h"
+#include "explain/recorder.h"
 #include "hyalite/error.h"
+#include "tensor/context.h"
 
 namespace hyalite::opencl {
 namespace {
@@ -42,6 +45,17 @@ std::string text_info(Get get) {
 std::string device_text(cl_device_id d, cl_device_info what) {
   return text_info(
       [&](std::size_t n, void* to, std::size_t* all) { return api()->clGetDeviceInfo(d, what, n, to, all); });
+}
+
+/// What a kernel took by the device's clock, in nanoseconds, once it is done.
+std::optional<double> device_time(cl_event e) {
+  cl_ulong begin = 0, end = 0;
+  if (api()->clWaitForEvents(1, &e) != CL_SUCCESS) return {};
+  const auto ask = [&](cl_profiling_info what, cl_ulong* to) {
+    return api()->clGetEventProfilingInfo(e, what, sizeof *to, to, nullptr) == CL_SUCCESS;
+  };
+  if (!ask(CL_PROFILING_COMMAND_START, &begin) || !ask(CL_PROFILING_COMMAND_END, &end) || end < begin) return {};
+  return static_cast<double>(end - begin);
 }
 
 /// Buffers come in sizes of at most an eighth more than asked for, so that they can be used again.
@@ -133,7 +147,7 @@ cl_context ClDevice::context() {
   cl_int status = CL_SUCCESS;
   context_ = api()->clCreateContext(nullptr, 1, &id_, nullptr, nullptr, &status);
   check(status, "making a context");
-  queue_ = api()->clCreateCommandQueue(context_, id_, 0, &status);
+  queue_ = api()->clCreateCommandQueue(context_, id_, CL_QUEUE_PROFILING_ENABLE, &status);
   check(status, "making a queue");
   return context_;
 }
@@ -298,13 +312,19 @@ const Kernel& ClDevice::kernel(const std::string& text, const std::string& name)
   const auto known = kernels_.find(text);
   if (known != kernels_.end()) return *known->second;
   const auto begin = std::chrono::steady_clock::now();
+  const std::int64_t found = counts_.from_disk;
   auto k = std::make_unique<Kernel>();
   k->program_ = build(text);
   cl_int status = CL_SUCCESS;
   k->kernel_ = api()->clCreateKernel(k->program_, name.c_str(), &status);
   check(status, "making a kernel");
-  counts_.compile_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return *kernels_.emplace(text, std::move(k)).first->second;
+  k->name_ = name;
+  k->from_disk_ = counts_.from_disk != found;
+  k->seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  counts_.compile_seconds += k->seconds_;
+  const auto& [kept, made] = *kernels_.emplace(text, std::move(k)).first;
+  made->text_ = &kept;
+  return *made;
 }
 
 void ClDevice::launch(const Kernel& k, const std::vector<KernelArgument>& arguments, std::size_t items,
@@ -325,10 +345,16 @@ void ClDevice::launch(const Kernel& k, const std::vector<KernelArgument>& argume
     ++at;
   }
   if (group != 0) items = (items + group - 1) / group * group;
+  Recorder* const rec = active_recorder(hyalite::context());
+  cl_event done = nullptr;
   check(api()->clEnqueueNDRangeKernel(queue_, k.get(), 1, nullptr, &items, group != 0 ? &group : nullptr, 0, nullptr,
-                                      nullptr),
+                                      rec != nullptr ? &done : nullptr),
         "running a kernel");
   ++counts_.launches;
+  if (rec == nullptr) return;
+  const std::shared_ptr<_cl_event> event(done, [](cl_event e) { api()->clReleaseEvent(e); });
+  rec->launched({k.name(), k.text(), static_cast<std::int64_t>(items), static_cast<std::int64_t>(group),
+                 [event] { return device_time(event.get()); }, std::nullopt});
 }
 
 ClDevice::Counts ClDevice::counts() {

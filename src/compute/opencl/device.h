@@ -109,9 +109,17 @@ class ClDevice {
 class Kernel {
  public:
   cl_kernel get() const { return kernel_; }
+  const std::string& text() const { return *text_; }
+  const std::string& name() const { return name_; }
+  double seconds() const { return seconds_; }    ///< that it took to have it
+  bool from_disk() const { return from_disk_; }  ///< an earlier process had compiled it
 
  private:
   friend class ClDevice;
+  const std::string* text_ = nullptr;
+  std::string name_;
+  double seconds_ = 0;
+  bool from_disk_ = false;
   cl_program program_ = nullptr;
   cl_kernel kernel_ = nullptr;
 };

@@ -201,6 +201,8 @@ class Group final : public lazy::FusedKernel {
     const ClDevice::Counts before = device.counts();
     kernel_ = &device.kernel(text_, k.signature.name);
     came_ = device.came_since(before);
+    seconds_ = kernel_->seconds();
+    from_disk_ = kernel_->from_disk();
     for (const Program::Step& s : p.steps) ops_ += (ops_.empty() ? "" : ", ") + s.node->name();
     signature_ = k.signature;
     scalars_ = builder.scalars();
@@ -221,13 +223,15 @@ class Group final : public lazy::FusedKernel {
     }
     all.emplace_back(ClDevice::buffer(*numbers_));
     device_.launch(*kernel_, all, static_cast<std::size_t>(count_), group_size);
-    if (span.over()) rec->end(Event::queued, {{Fact::op, ops_}, {Fact::items, count_}, {Fact::kernel, came_}});
+    if (span.over()) rec->end(Event::queued, {{Fact::op, ops_}, {Fact::kernel, came_}});
   }
-  lazy::TierText tier() const override { return {1, "", text_, 0, 1, 0}; }
+  TierText tier() const override { return {1, "", text_, "opencl", seconds_, 1, from_disk_ ? 1 : 0}; }
 
  private:
   ClDevice& device_;
   std::string text_, ops_, came_;
+  double seconds_ = 0;
+  bool from_disk_ = false;
   const Kernel* kernel_ = nullptr;
   KernelSignature signature_;
   std::vector<KernelArgument> scalars_;
