@@ -101,6 +101,7 @@ PARAMETERS = {
     "verify.f": "Callable[..., Any]",
     "__init__.differences": "list[_Record]",
     "__init__.compared": "int",
+    "__init__.devices": "dict[str, _Record] | None",
     "__init__.record": "_Record",
     "__init__.name": "str",
     "compile.f": "Callable[..., Any] | None",

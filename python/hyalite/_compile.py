@@ -58,33 +58,42 @@ def _default_tier():
 
 
 class Verification:
-    """What `verify` found. It is true if all ways gave the same bits."""
+    """What `verify` found. It is true if the plan gave the bits of the ops one by one on the CPU, in both tiers."""
 
-    def __init__(self, differences, compared):
+    def __init__(self, differences, compared, devices=None):
         self.differences, self.compared = differences, compared
+        self.devices = devices or {}
 
     def __bool__(self):
         return not self.differences
 
     def __str__(self):
-        if not self.differences:
-            return f"the same bits: {self.compared} values of the plan, each against its ops one by one"
-        lines = []
-        for d in self.differences:
-            where = f" ({d['line']})" if d["line"] else ""
-            lines.append(
-                f"tier {d['tier']}, kernel {d['kernel']}, {d['op']}{where}: element {d['element']} is {d['plan']!r} "
-                f"and {d['eager']!r} op by op, {d['ulp']} ULP apart; {d['count']} elements differ"
-            )
+        lines = [_difference_text(f"tier {d['tier']}", d) for d in self.differences] or [
+            f"the same bits: {self.compared} values of the plan, each against its ops one by one"
+        ]
+        for name, found in self.devices.items():
+            if found["problem"]:
+                lines.append(f"{name} was not compared: {found['problem']}")
+            elif not found["differences"]:
+                lines.append(f"{name}: the same bits in {found['compared']} values of its plan")
+            lines += [_difference_text(name, d) for d in found["differences"]]
         return "\n".join(lines)
 
     __repr__ = __str__
 
 
-def verify(f, /, *args, **kwargs):
-    """Runs `f` as a plan, in tier 0 and tier 1, and op by op, and compares all bits.
+def _difference_text(way, d):
+    where = f" ({d['line']})" if d["line"] else ""
+    return (
+        f"{way}, kernel {d['kernel']}, {d['op']}{where}: element {d['element']} is {d['plan']!r} and {d['eager']!r} op "
+        f"by op, {d['ulp']} ULP apart; {d['count']} elements differ, by at most {d['largest_ulp']} ULP"
+    )
 
-    The arguments stay as they are.
+
+def verify(f, /, *args, **kwargs):
+    """Runs `f` as a plan, in tier 0 and tier 1 and on every device that is there, and op by op, and compares all bits.
+
+    The arguments, which are on the CPU, stay as they are.
 
     Args:
         f: the function, or what `compile` made of it.
@@ -92,42 +101,49 @@ def verify(f, /, *args, **kwargs):
         **kwargs: those by name.
 
     Returns:
-        Verification: true if every value that the plan leaves in memory has the bits of the eager ops. Else
+        Verification: true if every value that the plan leaves in memory has the bits of the eager ops on the CPU. Else
         `differences` has a dict for each that has not, in the order of the plan: tier, kernel (its number), op, line,
-        element (the first that differs), plan and eager (its values), ulp (between them), count. The first names the
-        group at fault. Without LLVM 19 there is no tier 1 to compare.
+        element (the first that differs), plan and eager (its values), ulp (between them), count and largest_ulp (of all
+        elements that differ). The first names the group at fault. Without LLVM 19 there is no tier 1 to compare.
+        `devices` has a dict for each other device: differences of the same form, without a tier, compared (how many
+        values), and problem (why it could not compute this; else empty). Functions such as exp have other last bits
+        there, and what is made of them more; a NaN is a NaN, whatever it carries.
     """
     compiled = f if isinstance(f, _C.CompiledFunction) else compile(f)
-    pairs = _C._compare(compiled, args, kwargs)
+    pairs = _C._compare(compiled, args, kwargs, "cpu")
     found = [_difference(*pair) for pair in pairs]
-    return Verification([d for d in found if d is not None], len(pairs))
+    devices = {}
+    for d in _C._devices():
+        if d["lazy"] and d["available"]:
+            devices[d["name"]] = _on_device(compiled, args, kwargs, d["name"])
+    return Verification([d for d in found if d is not None], len(pairs), devices)
 
 
-def _difference(tier, kernel, op, line, ours, theirs):
-    x, y, size = ours.tobytes(), theirs.tobytes(), ours.dtype.itemsize
-    if x == y:
+def _on_device(compiled, args, kwargs, name):
+    try:
+        pairs = _C._compare(compiled, args, kwargs, name)
+    except _C.Unsupported as error:
+        return {"differences": [], "compared": 0, "problem": str(error)}
+    found = [_difference(*pair, nans_alike=True) for pair in pairs]
+    for d in found:
+        if d is not None:
+            del d["tier"]
+    return {"differences": [d for d in found if d is not None], "compared": len(pairs), "problem": ""}
+
+
+def _difference(tier, kernel, op, line, ours, theirs, nans_alike=False):
+    count, at, ulp, largest = _C._bits_apart(ours, theirs, nans_alike)
+    if count == 0:
         return None
-    places = [i for i in range(ours.size) if x[i * size : (i + 1) * size] != y[i * size : (i + 1) * size]]
-    element, at = [], places[0]
+    element = []
     for n in reversed(ours.shape):
         element.insert(0, at % n)
         at //= n
-    element, at = tuple(element), places[0] * size
-    parts = (at, at + size // 2) if ours.dtype.name.startswith("complex") else (at,)
-    wide = size // len(parts)
+    element = tuple(element)
     return {
         "tier": tier, "kernel": kernel, "op": op, "line": line, "element": element, "plan": ours[element].item(),
-        "eager": theirs[element].item(), "ulp": max(_ulp(x[p : p + wide], y[p : p + wide]) for p in parts),
-        "count": len(places),
+        "eager": theirs[element].item(), "ulp": ulp, "count": count, "largest_ulp": largest,
     }  # fmt: skip
-
-
-def _ulp(x, y):
-    """How many floating numbers lie between two, given as their bytes."""
-    top = 1 << (8 * len(x) - 1)
-    places = [int.from_bytes(b, "little") for b in (x, y)]
-    places = [top - p if p & top else p for p in places]
-    return abs(places[0] - places[1])
 
 
 class Plan:

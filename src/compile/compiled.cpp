@@ -364,29 +364,45 @@ Compiled::Times Compiled::measure(std::span<TensorImpl* const> arguments, double
   return {median(took[0]), median(took[1]), static_cast<int>(took[0].size()) - 1};
 }
 
-std::vector<Compiled::Pair> Compiled::compare(std::span<TensorImpl* const> arguments) const {
-  const auto run_over = [&](const lazy::Plan& plan, const lazy::Plan::Watch& watch) {
-    const Copies c = copies(arguments);
+std::vector<Compiled::Pair> Compiled::compare(std::span<TensorImpl* const> arguments, Device device) const {
+  const auto run_over = [](const lazy::Plan& plan, const Copies& c, const lazy::Plan::Watch& watch) {
     std::vector<Ref<Storage>> results(plan.results());
     plan.run(c.memory, results, nullptr, &watch);
   };
   std::map<std::pair<const lazy::Node*, int>, TensorRef> by_ops;
   const int inputs = static_cast<int>(slots_.size());
   const lazy::Plan one_by_one(roots_, inputs, at_once({}), lazy::Tier::first, false);
-  run_over(one_by_one, [&](int, const lazy::Value& v, const TensorImpl& t) {
+  run_over(one_by_one, copies(arguments), [&](int, const lazy::Value& v, const TensorImpl& t) {
     by_ops[{v.node.get(), v.output}] = clone(t);
   });
   std::vector<Pair> pairs;
-  const auto in_tier = [&](int tier) {
-    const lazy::Plan plan(roots_, inputs, at_once({}), tier == 0 ? lazy::Tier::first : lazy::Tier::generated);
-    run_over(plan, [&](int step, const lazy::Value& v, const TensorImpl& t) {
+  const auto beside = [&](const lazy::Plan& plan, const Copies& c, int tier, const auto& kept) {
+    run_over(plan, c, [&](int step, const lazy::Value& v, const TensorImpl& t) {
       const auto at = by_ops.find({v.node.get(), v.output});
       if (at == by_ops.end()) return;
-      pairs.push_back({tier, step, v.node->name(), describe(v.node->location), clone(t), at->second});
+      pairs.push_back({device, tier, step, v.node->name(), describe(v.node->location), kept(t), at->second});
     });
   };
-  in_tier(0);
-  if (at_once({}).generates()) in_tier(1);
+  if (device.kind == DeviceKind::cpu) {
+    for (const int tier : {0, 1}) {
+      if (tier == 1 && !at_once({}).generates()) break;
+      const lazy::Plan plan(roots_, inputs, at_once({}), tier == 0 ? lazy::Tier::first : lazy::Tier::generated);
+      beside(plan, copies(arguments), tier, [](const TensorImpl& t) { return clone(t); });
+    }
+    return pairs;
+  }
+  Backend& there = *at_once(device).executor;
+  Copies c = copies(arguments);
+  for (std::size_t i = 0; i < c.held.size(); ++i) {
+    c.held[i] = there.upload(*c.held[i]);
+    c.memory[i].storage = c.held[i]->storage();
+  }
+  beside(lazy::Plan(roots_, inputs, there, lazy::Tier::automatic, true, device), c, 0, [&](const TensorImpl& t) {
+    const TensorRef dense = there.empty(t.dtype(), t.shape()), here = at_once({}).empty(t.dtype(), t.shape());
+    there.copy(t, *dense);
+    there.download(*dense, *here);
+    return here;
+  });
   return pairs;
 }
 

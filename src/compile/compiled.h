@@ -59,13 +59,15 @@ class Compiled : public std::enable_shared_from_this<Compiled> {
   int argument_of(int slot) const { return slots_[static_cast<std::size_t>(slot)].argument; }
   /// A value as the plan made it, and as its ops make it one by one from the same arguments.
   struct Pair {
+    Device device;
     int tier, step;
     std::string name, line;
     TensorRef plan, ops;
   };
-  /// Runs the plan in tier 0, in tier 1 unless the compiler is not there, and its ops one by one, over copies of all
-  /// memory, so that nothing is written.
-  std::vector<Pair> compare(std::span<TensorImpl* const> arguments) const;
+  /// Runs the ops one by one, and the plan: on the CPU in tier 0, and in tier 1 unless the compiler is not there; or on
+  /// a device that computes later. All over copies of all memory, so that nothing is written. Throws Unsupported where
+  /// the device cannot.
+  std::vector<Pair> compare(std::span<TensorImpl* const> arguments, Device device) const;
   /// How long a call takes as the plan, and as its ops one by one; medians in seconds.
   struct Times {
     double plan, ops;

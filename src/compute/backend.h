@@ -63,6 +63,8 @@ struct Backend {
   /// row-major from the beginning of its memory. Null where tensors lie in the CPU's memory, or nowhere.
   TensorRef (*upload)(const TensorImpl& from) = nullptr;
   void (*download)(const TensorImpl& from, TensorImpl& to) = nullptr;
+  /// Of a device that computes later: what its plans run on, over tensors of memory that is there.
+  Backend* executor = nullptr;
 
   /// A row-major tensor, not initialised.
   TensorRef empty(Dtype dtype, Dims shape) const { return allocate(dtype, shape, row_major(shape)); }

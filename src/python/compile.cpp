@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/bits_apart.h"
 #include "compile/compiled.h"
 #include "compute/jit/disk_cache.h"
 #include "compute/jit/llvm.h"
@@ -572,11 +573,11 @@ auto with_entry(const char* name, nb::handle object, nb::handle args, nb::handle
   return f(*e, std::span<TensorImpl* const>(leaves.data(), leaves.size()));
 }
 
-/// Pairs (tier, step, op, line, by the plan, op by op) of a call.
-nb::list compare(nb::handle object, nb::handle args, nb::handle kwargs) {
-  return with_entry("verify", object, args, kwargs, [](const Entry& e, std::span<TensorImpl* const> tensors) {
+/// Pairs (tier, step, op, line, by the plan, op by op) of a call, on a device.
+nb::list compare(nb::handle object, nb::handle args, nb::handle kwargs, const std::string& device) {
+  return with_entry("verify", object, args, kwargs, [&](const Entry& e, std::span<TensorImpl* const> tensors) {
     nb::list pairs;
-    for (Compiled::Pair& p : e.compiled->compare(tensors)) {
+    for (Compiled::Pair& p : e.compiled->compare(tensors, parse_device(device))) {
       pairs.append(nb::make_tuple(p.tier, p.step, p.name, p.line, nb::steal(check(wrap(std::move(p.plan)))),
                                   nb::steal(check(wrap(std::move(p.ops))))));
     }
@@ -590,6 +591,12 @@ nb::tuple measure(nb::handle object, nb::handle args, nb::handle kwargs, double 
     const Compiled::Times t = e.compiled->measure(tensors, seconds);
     return nb::make_tuple(t.plan, t.ops, t.rounds);
   });
+}
+
+/// (how many elements differ, the first, ULP there and at most) of two row-major tensors.
+nb::tuple apart(nb::handle a, nb::handle b, bool nans_alike) {
+  const BitsApart d = bits_apart(*impl_of(a.ptr()), *impl_of(b.ptr()), nans_alike);
+  return nb::make_tuple(d.count, d.first, d.ulp, d.largest_ulp);
 }
 
 nb::dict counts_of(nb::handle object) {
@@ -634,6 +641,7 @@ void bind_compile(nb::module_& m) {
   m.def("_check_schedules", [](bool on) { lazy::Schedule::checked = on; });
   m.def("_compile_counts", counts_of);
   m.def("_compare", compare);
+  m.def("_bits_apart", apart);
   m.def("_measure", measure);
 }
 

@@ -1,11 +1,13 @@
 """What a plan says of itself: kernels, reasons, temporaries; and hl.verify, which compares it with its ops."""
 
+import re
+
 import numpy as np
 import pytest
 from test_compile import FUNCTIONS, W, X, Y, check, normal, same
 
 import hyalite as hl
-from hyalite import _compile
+from hyalite import _C, _compile
 
 # ---- verify ---------------------------------------------------------------------------------------------------------
 
@@ -15,6 +17,65 @@ def test_verify_finds_the_same_bits(name):
     made = FUNCTIONS[name]()
     found = hl.verify(*(made if isinstance(made, tuple) else (made,)))
     assert found and found.compared >= 1 and "the same bits" in str(found)
+    (there,) = found.devices.values()
+    assert there["problem"] == "" and there["compared"] >= 1
+    for d in there["differences"]:
+        assert 0 < d["largest_ulp"] and d["largest_ulp"] >= d["ulp"], d
+        assert d["plan"] == pytest.approx(d["eager"], rel=1e-5, abs=1e-5), d
+    if name in EXACT:
+        assert there["differences"] == []
+
+
+# Of these all ops are exact, so that a device has the CPU's bits.
+EXACT = {"views", "where, casts", "integers", "unequal dtypes", "concat", "take", "equal calls", "nest", "no operands"}
+
+
+def test_verify_on_a_device_says_what_it_cannot_and_raises_what_is_wrong():
+    found = hl.verify(lambda x: x.astype(hl.float8_e5m2).astype(hl.float32), normal(4))
+    (there,) = found.devices.values()
+    assert found and there["compared"] == 0 and "opencl:0 (" in there["problem"] and "float8_e5m2" in there["problem"]
+    assert "opencl:0 was not compared: astype(): opencl:0" in str(found)
+    with pytest.raises(IndexError, match="index 9 is out of range"):
+        hl.verify(lambda x, i: hl.take(x, i), normal(4), hl.asarray([1, 9]))
+
+
+def test_verify_on_a_device_names_the_kernel():
+    found = hl.verify(lambda x: hl.sum(hl.tanh(x @ x) * 2, axis=0), normal(64, 64))
+    (there,) = found.devices.values()
+    assert found and there["differences"][0]["kernel"] == 0 and there["differences"][0]["op"] == "matmul"
+    assert "tier" not in there["differences"][0]
+    assert re.search(r"opencl:0, kernel 0, matmul \(.*test_compile_plans.py:\d+\): element \(\d+, \d+\) is", str(found))
+
+
+FORMATS = {
+    "float64": (np.float64, 52, 0x7FF0000000000000), "float32": (np.float32, 23, 0x7F800000),
+    "float16": (np.float16, 10, 0x7C00),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_ulp_counts_the_numbers_between(name):
+    """Over every kind of number of a dtype: against NumPy's nextafter, both signs, subnormals, infinities, NaNs."""
+    dtype, _, infinity = FORMATS[name]
+    ends = [0.0, np.finfo(dtype).smallest_subnormal, np.finfo(dtype).tiny, 1.0, np.finfo(dtype).max]
+    x = np.array(ends + [-e for e in ends], dtype)
+    up = np.nextafter(x, dtype(np.inf), dtype=dtype)
+    count, first, ulp, largest = _C._bits_apart(hl.asarray(x), hl.asarray(up), False)
+    assert (count, first, ulp, largest) == (len(x), 0, 1, 1)
+    bits = np.array([infinity, infinity + 1], np.dtype(f"u{x.itemsize}")).view(dtype)
+    inf, nan = hl.asarray(bits[:1]), hl.asarray(bits[1:])
+    other = hl.asarray(np.array([infinity + 2], np.dtype(f"u{x.itemsize}")).view(dtype))
+    assert _C._bits_apart(nan, other, False)[0] == 1 and _C._bits_apart(nan, other, True)[0] == 0
+    assert _C._bits_apart(inf, nan, True)[0] == 1
+
+
+def test_ulp_of_integers_is_their_distance():
+    for dtype in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        a, b = (hl.asarray(np.array([v], dtype)) for v in (low, high))
+        assert _C._bits_apart(a, b, False) == (1, 0, *[min(high - low, 2**63 - 1)] * 2)
+    a, b = hl.asarray([True, False, True]), hl.asarray([True, True, True])
+    assert _C._bits_apart(a, b, False) == (1, 1, 1, 1)
 
 
 def test_verify_writes_nothing():
@@ -35,7 +96,8 @@ def test_verify_names_the_first_difference():
     assert not found
     assert found.differences[0]["element"] == (1, 1) and found.differences[0]["ulp"] == 0
     assert str(found) == (
-        "tier 1, kernel 2, exp (file.py:7): element (1, 1) is -0.0 and 0.0 op by op, 0 ULP apart; 1 elements differ"
+        "tier 1, kernel 2, exp (file.py:7): element (1, 1) is -0.0 and 0.0 op by op, 0 ULP apart; 1 elements "
+        "differ, by at most 0 ULP"
     )
     near = np.nextafter(np.float32(2), np.float32(3))
     for k, (x, y) in enumerate([(2.0, near), (-2.0, -near), (1e-45, -1e-45)]):

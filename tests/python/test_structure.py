@@ -162,6 +162,7 @@ BORDER = "src/compute/backend.h"
 MOVERS = {"src/compute/opencl/backend.cpp", "src/compute/opencl/primitives.cpp"}
 # Who may call it: each gives elements to, or takes them from, what is no tensor.
 BORDERS = {
+    "src/compile/bits_apart.cpp": "what verify compares",
     "src/tensor_api.cpp": "Tensor::data, item and from_values of the C++ interface",
     "src/python/arrow.cpp": "Arrow",
     "src/python/dlpack.cpp": "DLPack",

@@ -16,9 +16,24 @@ constexpr int most_devices = 8;
 
 ClDevice& device(int index) { return *ClDevice::all()[static_cast<std::size_t>(index)]; }
 
+/// Before anything waits: what the device cannot compute is said where it is asked for.
+void check_call(const ClDevice& d, const Validated& v) {
+  const Call& c = v.call();
+  for (const Operand& o : c.in) {
+    if (o.tensor != nullptr) check_dtype(d, o.tensor->dtype(), c.op.name());
+  }
+  for (int k = 0; k < c.op.outputs; ++k) check_dtype(d, v.out_dtype(k), c.op.name());
+  const auto* cast = c.attrs != nullptr ? c.attrs->get_if<AstypeBackward::Attr>() : nullptr;
+  if (cast != nullptr && cast->check) {
+    throw Unsupported(
+        "astype(): check=True compares values, which opencl does not; leave it out, or convert on the CPU");
+  }
+}
+
 /// A call, and a step for who records it.
 template <class F>
 Outputs told(Recorder* rec, ClDevice& d, const Validated& v, F run) {
+  check_call(d, v);
   const ClDevice::Counts before = rec != nullptr ? d.counts() : ClDevice::Counts();
   Span span(rec, Phase::compute, Who::backend, Who::kernel, StepKind::request);
   Outputs o = run();
@@ -57,6 +72,15 @@ Backend& executor() {
        ...);
     }
     (std::make_index_sequence<primitive_count>());
+    made.upload = [](const TensorImpl& from) {
+      check_dtype(device(I), from.dtype(), "to");
+      TensorRef to = make(device(I), from.dtype(), from.shape(), from.strides());
+      device(I).upload(from.address(), *to->storage(), static_cast<std::size_t>(from.nbytes()));
+      return to;
+    };
+    made.download = [](const TensorImpl& from, TensorImpl& to) {
+      device(I).download(*from.storage(), to.address(), static_cast<std::size_t>(to.nbytes()));
+    };
     return made;
   }();
   return b;
@@ -69,31 +93,6 @@ lazy::LazyDevice& waiting() {
   return d;
 }
 
-/// Before anything waits: what the device cannot compute is said where it is asked for.
-void check_dtype(int index, Dtype t, std::string_view op) {
-  const bool wide = t == Dtype::float64 || t == Dtype::complex128;
-  const bool small = t == Dtype::float8_e4m3fn || t == Dtype::float8_e5m2;
-  if (!small && (!wide || device(index).facts().has_float64)) return;
-  const std::string name(hyalite::name(t));
-  throw Unsupported(std::string(op) + "(): opencl:" + std::to_string(index) + " (" + device(index).facts().name +
-                        ") has no " + name + "; " +
-                        (small ? "take it on the CPU, x.to(\"cpu\")" : "write x.astype(hl.float32) first"),
-                    {{"dtype", name}, {"device", "opencl:" + std::to_string(index)}});
-}
-
-void check_call(int index, const Validated& v) {
-  const Call& c = v.call();
-  for (const Operand& o : c.in) {
-    if (o.tensor != nullptr) check_dtype(index, o.tensor->dtype(), c.op.name());
-  }
-  for (int k = 0; k < c.op.outputs; ++k) check_dtype(index, v.out_dtype(k), c.op.name());
-  const auto* cast = c.attrs != nullptr ? c.attrs->get_if<AstypeBackward::Attr>() : nullptr;
-  if (cast != nullptr && cast->check) {
-    throw Unsupported(
-        "astype(): check=True compares values, which opencl does not; leave it out, or convert on the CPU");
-  }
-}
-
 /// What adds nodes.
 template <int I>
 Backend& table() {
@@ -101,7 +100,7 @@ Backend& table() {
     const Backend& real = executor<I>();
     Backend made{"opencl",
                  [](Dtype dtype, Dims shape, Dims strides) {
-                   check_dtype(I, dtype, "empty");
+                   check_dtype(device(I), dtype, "empty");
                    const lazy::LazyDevice::Entry entry(waiting<I>());
                    return lazy::add_memory(waiting<I>(), dtype, shape, strides);
                  },
@@ -128,7 +127,7 @@ Backend& table() {
                  real.generates,
                  std::vector<RunFn>(op_table().size())};
     const RunFn run = [](const Validated& v, TensorImpl* target, Recorder* rec) {
-      check_call(I, v);
+      check_call(device(I), v);
       const lazy::LazyDevice::Entry entry(waiting<I>());
       Span span(rec, Phase::compute, Who::backend, Who::backend, StepKind::self);
       Outputs o = lazy::add_call(waiting<I>(), v, target);
@@ -136,11 +135,10 @@ Backend& table() {
       return o;
     };
     for (std::size_t i = 0; i < made.run.size(); ++i) made.run[i] = real.run[i] != nullptr ? run : nullptr;
+    made.executor = &executor<I>();
     made.upload = [](const TensorImpl& from) {
-      check_dtype(I, from.dtype(), "to");
-      Ref<Storage> memory = device(I).memory(static_cast<std::size_t>(from.nbytes()));
-      device(I).upload(from.address(), *memory, static_cast<std::size_t>(from.nbytes()));
-      return waiting<I>().over(from.dtype(), from.shape(), from.strides(), std::move(memory));
+      const TensorRef there = executor<I>().upload(from);
+      return waiting<I>().over(from.dtype(), from.shape(), from.strides(), there->storage_ref());
     };
     made.download = [](const TensorImpl& dense, TensorImpl& to) {
       const Ref<Storage> memory = waiting<I>().memory_of(dense);

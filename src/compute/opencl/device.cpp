@@ -91,8 +91,10 @@ const std::vector<ClDevice*>& ClDevice::all() {
       a->clGetDeviceIDs(p, CL_DEVICE_TYPE_ALL, n, ids.data(), nullptr);
       for (const cl_device_id id : ids) {
         if (device_info<cl_bool>(id, CL_DEVICE_AVAILABLE) && device_info<cl_bool>(id, CL_DEVICE_COMPILER_AVAILABLE) &&
-            device_info<cl_bool>(id, CL_DEVICE_ENDIAN_LITTLE))
+            device_info<cl_bool>(id, CL_DEVICE_ENDIAN_LITTLE)) {
           found->push_back(new ClDevice(p, id));
+          found->back()->index_ = static_cast<std::uint8_t>(found->size() - 1);
+        }
       }
     }
     return found;

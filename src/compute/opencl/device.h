@@ -51,6 +51,7 @@ class ClDevice {
   static const std::string& problem();
 
   const Facts& facts() const { return facts_; }
+  std::uint8_t index() const { return index_; }  ///< among all
 
   /// So many bytes, not initialised, from the pool. Throws OutOfMemory.
   Ref<Storage> memory(std::size_t bytes);
@@ -92,6 +93,7 @@ class ClDevice {
   cl_program build(const std::string& text);
 
   cl_device_id id_;
+  std::uint8_t index_ = 0;
   Facts facts_;
   std::recursive_mutex mutex_;
   cl_context context_ = nullptr;

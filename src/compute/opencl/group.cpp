@@ -195,6 +195,10 @@ class Builder {
 class Group final : public lazy::FusedKernel {
  public:
   Group(ClDevice& device, const Program& p) : device_(device) {
+    for (const TensorRef& t : p.in) check_dtype(device, t->dtype(), p.steps.front().node->name());
+    for (const Program::Step& s : p.steps) {
+      for (const TensorRef& t : s.node->out) check_dtype(device, t->dtype(), s.node->name());
+    }
     Builder builder(p);
     const ExprKernel k = builder.build();
     text_ = kernel_source(Language::opencl, k);

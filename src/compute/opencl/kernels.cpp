@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "compute/opencl/group.h"
+#include "hyalite/error.h"
+#include "tensor/device.h"
 
 namespace hyalite::opencl {
 
@@ -18,6 +20,17 @@ std::string loaded(Dtype t, const std::string& element) {
   if (is_16_bit(t)) return "hl_decode_" + std::string(name(t)) + "(" + element + ")";
   return element;
 }
+
+void check_dtype(const ClDevice& d, Dtype t, std::string_view op) {
+  const bool wide = t == Dtype::float64 || t == Dtype::complex128;
+  const bool small = t == Dtype::float8_e4m3fn || t == Dtype::float8_e5m2;
+  if (!small && (!wide || d.facts().has_float64)) return;
+  const std::string name(hyalite::name(t)), device = to_string(Device{DeviceKind::opencl, d.index()});
+  throw Unsupported(std::string(op) + "(): " + device + " (" + d.facts().name + ") has no " + name + "; " +
+                        (small ? "take it on the CPU, x.to(\"cpu\")" : "write x.astype(hl.float32) first"),
+                    {{"dtype", name}, {"device", device}});
+}
+
 Ref<Storage> sent(ClDevice& d, const std::vector<std::int64_t>& numbers) {
   Ref<Storage> s = d.memory(std::max<std::size_t>(1, numbers.size()) * sizeof(std::int64_t));
   d.upload(numbers.data(), *s, numbers.size() * sizeof(std::int64_t));

@@ -20,6 +20,9 @@ inline bool is_16_bit(Dtype t) { return t == Dtype::float16 || t == Dtype::bfloa
 std::string loaded(Dtype t, const std::string& element);
 inline Dtype computed(Dtype t) { return t == Dtype::boolean ? Dtype::uint8 : computed_in(t); }
 
+/// Throws Unsupported, in the op's name, where the device does not compute in the dtype.
+void check_dtype(const ClDevice& d, Dtype t, std::string_view op);
+
 TensorRef make(ClDevice& d, Dtype dtype, Dims shape, Dims strides);
 /// Numbers for a kernel, on the device.
 Ref<Storage> sent(ClDevice& d, const std::vector<std::int64_t>& numbers);
