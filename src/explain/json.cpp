@@ -56,7 +56,7 @@ class Writer {
     for (const TraceStep& s : t.steps) {
       used_[static_cast<int>(s.step.from)] = used_[static_cast<int>(s.step.to)] = true;
       for (const Launch& l : s.step.launches) {
-        if (std::ranges::find(texts_, l.text) == texts_.end()) texts_.push_back(l.text);
+        if (!l.text.empty() && std::ranges::find(texts_, l.text) == texts_.end()) texts_.push_back(l.text);
       }
     }
   }
@@ -204,6 +204,7 @@ class Writer {
     object.text("name", l.name).number("items", static_cast<double>(l.items));
     if (l.group > 0) object.number("group", static_cast<double>(l.group));
     if (l.ns) object.number("device_ns", *l.ns);
+    if (l.text.empty()) return object.str();  // a library's
     const auto text = std::ranges::find(texts_, l.text) - texts_.begin();
     return object.number("text", static_cast<double>(text)).str();
   }

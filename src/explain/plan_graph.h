@@ -62,7 +62,7 @@ struct PlanGraph {
 
 /// A kernel asked of a device that works by itself.
 struct Launch {
-  std::string name, text;                       ///< of the kernel
+  std::string name, text;                       ///< of the kernel; a library's has no text
   std::int64_t items = 0, group = 0;            ///< 0: of any size
   std::function<std::optional<double>()> time;  ///< waits for its end; nanoseconds on the device's own clock
   std::optional<double> ns;                     ///< what that gave

@@ -7,6 +7,7 @@
 
 #include "compute/backend.h"
 #include "compute/opencl/backend.h"
+#include "compute/opencl/clblast.h"
 #include "python/arguments.h"
 #include "python/tensor_object.h"
 #include "tensor/context.h"
@@ -62,6 +63,8 @@ nb::list devices() {
     d["driver"] = f.platform + ", " + f.version + ", " + f.driver;
     d["memory"] = f.memory;
     d["exact_division"] = f.exact_division;
+    const std::string& no_library = opencl::clblast_problem();
+    d["products"] = no_library.empty() ? "CLBlast, where they are large" : "our kernels: " + no_library;
     const lazy::Pending p = opencl::lazy_device(static_cast<int>(i)).pending();
     d["waiting_nodes"] = p.nodes;
     d["waiting_bytes"] = p.bytes;

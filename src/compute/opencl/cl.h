@@ -8,30 +8,31 @@
 
 namespace hyalite::opencl {
 
-#define HYALITE_CL_FUNCTIONS(F) \
-  F(clGetPlatformIDs)           \
-  F(clGetPlatformInfo)          \
-  F(clGetDeviceIDs)             \
-  F(clGetDeviceInfo)            \
-  F(clCreateContext)            \
-  F(clCreateCommandQueue)       \
-  F(clCreateProgramWithSource)  \
-  F(clCreateProgramWithBinary)  \
-  F(clBuildProgram)             \
-  F(clGetProgramBuildInfo)      \
-  F(clGetProgramInfo)           \
-  F(clReleaseProgram)           \
-  F(clCreateKernel)             \
-  F(clReleaseKernel)            \
-  F(clSetKernelArg)             \
-  F(clEnqueueNDRangeKernel)     \
-  F(clCreateBuffer)             \
-  F(clReleaseMemObject)         \
-  F(clEnqueueReadBuffer)        \
-  F(clEnqueueWriteBuffer)       \
-  F(clWaitForEvents)            \
-  F(clGetEventProfilingInfo)    \
-  F(clReleaseEvent)             \
+#define HYALITE_CL_FUNCTIONS(F)  \
+  F(clGetPlatformIDs)            \
+  F(clGetPlatformInfo)           \
+  F(clGetDeviceIDs)              \
+  F(clGetDeviceInfo)             \
+  F(clCreateContext)             \
+  F(clCreateCommandQueue)        \
+  F(clCreateProgramWithSource)   \
+  F(clCreateProgramWithBinary)   \
+  F(clBuildProgram)              \
+  F(clGetProgramBuildInfo)       \
+  F(clGetProgramInfo)            \
+  F(clReleaseProgram)            \
+  F(clCreateKernel)              \
+  F(clReleaseKernel)             \
+  F(clSetKernelArg)              \
+  F(clEnqueueNDRangeKernel)      \
+  F(clCreateBuffer)              \
+  F(clReleaseMemObject)          \
+  F(clEnqueueReadBuffer)         \
+  F(clEnqueueWriteBuffer)        \
+  F(clEnqueueMarkerWithWaitList) \
+  F(clWaitForEvents)             \
+  F(clGetEventProfilingInfo)     \
+  F(clReleaseEvent)              \
   F(clFinish)
 /// The functions of OpenCL 1.2 that are used here.
 struct Api {

@@ -47,14 +47,23 @@ std::string device_text(cl_device_id d, cl_device_info what) {
       [&](std::size_t n, void* to, std::size_t* all) { return api()->clGetDeviceInfo(d, what, n, to, all); });
 }
 
-/// What a kernel took by the device's clock, in nanoseconds, once it is done.
-std::optional<double> device_time(cl_event e) {
+using EventRef = std::shared_ptr<_cl_event>;
+EventRef counted(cl_event e) {
+  return {e, [](cl_event it) {
+            if (it != nullptr) api()->clReleaseEvent(it);
+          }};
+}
+
+/// From where the first event begins, or ends, to where the last one ends, by the device's clock, in nanoseconds; once
+/// that is done.
+std::optional<double> device_time(const EventRef& first, cl_profiling_info from, const EventRef& last) {
   cl_ulong begin = 0, end = 0;
-  if (api()->clWaitForEvents(1, &e) != CL_SUCCESS) return {};
-  const auto ask = [&](cl_profiling_info what, cl_ulong* to) {
-    return api()->clGetEventProfilingInfo(e, what, sizeof *to, to, nullptr) == CL_SUCCESS;
+  cl_event wait = last.get();
+  if (first == nullptr || wait == nullptr || api()->clWaitForEvents(1, &wait) != CL_SUCCESS) return {};
+  const auto ask = [&](const EventRef& e, cl_profiling_info what, cl_ulong* to) {
+    return api()->clGetEventProfilingInfo(e.get(), what, sizeof *to, to, nullptr) == CL_SUCCESS;
   };
-  if (!ask(CL_PROFILING_COMMAND_START, &begin) || !ask(CL_PROFILING_COMMAND_END, &end) || end < begin) return {};
+  if (!ask(first, from, &begin) || !ask(last, CL_PROFILING_COMMAND_END, &end) || end < begin) return {};
   return static_cast<double>(end - begin);
 }
 
@@ -354,9 +363,29 @@ void ClDevice::launch(const Kernel& k, const std::vector<KernelArgument>& argume
         "running a kernel");
   ++counts_.launches;
   if (rec == nullptr) return;
-  const std::shared_ptr<_cl_event> event(done, [](cl_event e) { api()->clReleaseEvent(e); });
+  const EventRef event = counted(done);
   rec->launched({k.name(), k.text(), static_cast<std::int64_t>(items), static_cast<std::int64_t>(group),
-                 [event] { return device_time(event.get()); }, std::nullopt});
+                 [event] { return device_time(event, CL_PROFILING_COMMAND_START, event); }, std::nullopt});
+}
+
+bool ClDevice::ask_library(const char* name, std::int64_t items, const std::function<int(cl_command_queue*)>& f) {
+  const std::lock_guard lock(mutex_);
+  check_process();
+  Recorder* const rec = active_recorder(hyalite::context());
+  // Its kernels lie between two markers, whose times are the device's.
+  const auto marker = [&] {
+    cl_event e = nullptr;
+    if (rec != nullptr) api()->clEnqueueMarkerWithWaitList(queue_, 0, nullptr, &e);
+    return counted(e);
+  };
+  const EventRef before = marker();
+  if (f(&queue_) != 0) return false;
+  ++counts_.launches;
+  const EventRef after = marker();
+  if (rec == nullptr) return true;
+  rec->launched(
+      {name, "", items, 0, [=] { return device_time(before, CL_PROFILING_COMMAND_END, after); }, std::nullopt});
+  return true;
 }
 
 ClDevice::Counts ClDevice::counts() {

@@ -66,6 +66,9 @@ class ClDevice {
   /// Runs it over `items`, in groups of `group` (0: any).
   void launch(const Kernel& k, const std::vector<KernelArgument>& arguments, std::size_t items, std::size_t group = 0);
 
+  /// Has a library ask for kernels of its own; `f` gets the queue, and gives 0, or what went wrong. False for that.
+  bool ask_library(const char* name, std::int64_t items, const std::function<int(cl_command_queue*)>& f);
+
   /// A word that kernels set to the number of a site where a value is wrong, with that value behind it.
   cl_mem error_word();
   /// Raises for the value; called at the next synchronisation if a kernel has set its number.

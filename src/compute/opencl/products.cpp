@@ -1,16 +1,88 @@
 /// Products of matrices, and of all elements but one.
 #include <algorithm>
+#include <optional>
 
+#include "compute/opencl/clblast.h"
 #include "compute/opencl/kernels.h"
 #include "compute/opencl/primitives.h"
 
 namespace hyalite::opencl {
+
+namespace {
+
+/// From here on a library's kernel is worth its start.
+constexpr std::int64_t large_product = std::int64_t{1} << 18;  // multiplications
+
+std::int64_t size_from_end(const TensorImpl& t, int axis) {
+  return t.shape()[static_cast<std::size_t>(t.ndim() - axis)];
+}
+
+/// Whether a product is one for a library: of each batch, and so large.
+bool is_large(const TensorImpl& x, const TensorImpl& y) {
+  return x.ndim() >= 2 && y.ndim() >= 2 &&
+         size_from_end(x, 2) * size_from_end(x, 1) * size_from_end(y, 1) >= large_product;
+}
+
+/// The last two axes of a batch as a library takes them: one of them without gaps, the batches one step apart.
+std::optional<Matrix> matrix_of(const TensorImpl& t, const TensorImpl& out) {
+  const int n = t.ndim();
+  const auto stride = [&](int i) { return t.strides()[static_cast<std::size_t>(i)]; };
+  const std::int64_t rows = size_from_end(t, 2), cols = size_from_end(t, 1), down = stride(n - 2),
+                     across = stride(n - 1);
+  Matrix m{ClDevice::buffer(*t.storage()), t.offset()};
+  if ((across == 1 || cols == 1) && down >= cols) {
+    m.lead = down;
+  } else if ((down == 1 || rows == 1) && across >= rows) {
+    m.lead = across;
+    m.transposed = true;
+  } else {
+    return {};
+  }
+  // Every axis of the batch goes on with the steps of the one behind it, or all of them repeat.
+  std::optional<std::int64_t> expected;
+  for (int i = out.ndim() - 3; i >= 0; --i) {
+    const int own = i - (out.ndim() - n);
+    const std::int64_t all = out.shape()[static_cast<std::size_t>(i)];
+    if (all == 1) continue;
+    const std::int64_t step = own < 0 || t.shape()[static_cast<std::size_t>(own)] == 1 ? 0 : stride(own);
+    if (step < 0 || (expected && step != *expected)) return {};
+    if (!expected) m.batch = step;
+    expected = step * all;
+  }
+  return m;
+}
+
+bool by_library(ClDevice& d, const TensorImpl& x, const TensorImpl& y, const TensorImpl& out) {
+  const auto a = matrix_of(x, out), b = matrix_of(y, out), c = matrix_of(out, out);
+  if (!a || !b || !c || c->transposed) return false;
+  const std::int64_t rows = size_from_end(x, 2), cols = size_from_end(y, 1);
+  return clblast_product(d, {x.dtype(), rows, cols, size_from_end(x, 1), out.numel() / (rows * cols), *a, *b, *c});
+}
+
+/// Of 16 bits in float32, as our kernel sums them; of dense copies where a stride is in the way.
+bool by_library_or_copies(ClDevice& d, const TensorImpl& x, const TensorImpl& y, TensorImpl& out) {
+  const Dtype t = computed_in(x.dtype());
+  if ((!is_floating(t) && !is_complex(t)) || !is_large(x, y) || out.numel() == 0) return false;
+  if (!clblast_problem().empty()) return false;
+  if (t == out.dtype() && by_library(d, x, y, out)) return true;
+  const TensorRef a = dense(d, x, t), b = dense(d, y, t);
+  const TensorRef made = t == out.dtype() ? TensorRef::share(&out) : make(d, t, out.shape(), row_major(out.shape()));
+  if (!by_library(d, *a, *b, *made)) return false;
+  if (made.get() != &out) convert(d, *made, out);
+  return true;
+}
+
+}  // namespace
 
 Outputs matmul(ClDevice& d, const Validated& v, TensorImpl*) {
   const TensorImpl &x = v.call().x(0), &y = v.call().x(1);
   Outputs o = outputs(d, v, nullptr);
   const Dtype t = x.dtype();
   const TensorRef out = dense_result(d, *o[0]);
+  if (by_library_or_copies(d, x, y, *out)) {
+    put(d, out, *o[0]);
+    return o;
+  }
   const auto axis = [](const TensorImpl& a, int from_end) { return static_cast<std::size_t>(a.ndim() - from_end); };
   const std::int64_t inner = x.shape()[axis(x, 1)];
   const bool row = x.ndim() == 1, column = y.ndim() == 1;
