@@ -105,7 +105,10 @@ def test_a_device_says_how_each_kernel_was_asked_for_and_how_long_it_took_there(
     assert len(launches) >= len(record["plans"][0]["kernels"])
     for launch in launches:
         assert launch["items"] > 0 and launch["device_ns"] >= 0
-        assert f"__kernel void {launch['name']}(" in record["texts"][launch["text"]]
+        if launch["name"] == "CLBlastSgemm":
+            assert "text" not in launch
+        else:
+            assert f"__kernel void {launch['name']}(" in record["texts"][launch["text"]]
     for s in record["steps"]:
         assert ("device_ns" in s) == ("launches" in s)
         if "launches" in s:
