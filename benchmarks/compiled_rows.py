@@ -41,7 +41,7 @@ def helpers(library):
             "m": jnp, "softmax": jax.nn.softmax, "columns": lambda x: jnp.sum(x, axis=0),
             "rows": lambda x: jnp.mean(x, axis=-1, keepdims=True),
         }  # fmt: skip
-    if library == "numpy":
+    if library in ("numpy", "numba"):
         import numpy as np
 
         def softmax(x):
@@ -73,6 +73,14 @@ def function(library, names, text, compiled):
             import jax
 
             f = jax.jit(f)
+        elif compiled and library == "torch":
+            import torch
+
+            f = torch.compile(f)
+        elif compiled and library == "numba":
+            import numba
+
+            f = numba.njit(parallel=True)(f)
         return {"f": f}
 
     return make
@@ -90,11 +98,13 @@ def statement(key):
         Entry("Hyalite, op by op", "hyalite", call, variant=True, extra=function("hyalite", names, text, False)),
         Entry("NumPy", "numpy", call, extra=function("numpy", names, text, False)),
         Entry("PyTorch", "torch", call, extra=function("torch", names, text, False)),
+        Entry("torch.compile", "torch", call, extra=function("torch", names, text, True)),
         Entry("JAX jit", "jax", call, extra=function("jax", names, text, True)),
     ]
     if key in ("chain", "cheap"):
         entries.append(Entry("numexpr", "numexpr", (f"ne.evaluate({numexpr_text(text)!r})",)))
-    goal = Goal("<=", bound, "JAX jit") if key == "chain" else Goal("<=", bound, "best peer")
+        entries.append(Entry("numba", "numba", call, extra=function("numba", names, text, True)))
+    chain = [Goal("<=", bound, "JAX jit"), Goal("<=", 0.3, "torch.compile")]
     return Row(
         key=key,
         title=title,
@@ -103,12 +113,12 @@ def statement(key):
         reference=f"f({names})",
         names=function("numpy", names, text, False)(None),
         entries=entries,
-        goals=[goal],
+        goals=chain if key == "chain" else [Goal("<=", bound, "best peer")],
         rtol=1e-3,
     )
 
 
-def network(library):
+def network(library, compiled=False):
     """`f(a, b, c, d)`: the loss of a two-layer network, and with it the squares of its gradients, as one number."""
 
     def make(_):
@@ -143,7 +153,7 @@ def network(library):
             g1, g2 = torch.autograd.grad(value, (w1, w2))
             return value + (g1 * g1).sum() + (g2 * g2).sum()
 
-        return {"f": f}
+        return {"f": torch.compile(f) if compiled else f}
 
     return make
 
@@ -178,6 +188,7 @@ def _network():
         entries=[
             Entry("Hyalite", "hyalite", call, extra=network("hyalite")),
             Entry("PyTorch", "torch", call, extra=network("torch")),
+            Entry("torch.compile", "torch", call, extra=network("torch", True)),
             Entry("JAX jit", "jax", call, extra=network("jax")),
         ],
         goals=[Goal("<=", 0.6, "best peer")],

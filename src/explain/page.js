@@ -252,8 +252,11 @@ function fit() {
   $("diagram").classList.toggle("narrow", narrow);
   $("aside").hidden = narrow || !steps.length;
   $("main").classList.toggle("one-column", $("aside").hidden);
-  for (const graph of document.querySelectorAll(".graph"))
-    graph.classList.toggle("tight", graph.clientWidth < graph.firstChild.getAttribute("width"));
+  for (const graph of document.querySelectorAll(".graph")) {
+    // A plan may be wider than its card and move within it, but on a narrow screen it is a list.
+    const needs = graph.firstChild.getAttribute("width");
+    graph.classList.toggle("tight", graph.clientWidth < (graph.matches(".plan") ? Math.min(needs, 560) : needs));
+  }
   placePanel();
 }
 

@@ -204,6 +204,20 @@ def test_measuring_writes_nothing_and_does_not_run_the_function_again():
     assert len(runs) == 1 and (p.numpy() == before).all()
 
 
+def test_the_gradient_of_a_compiled_call_has_a_plan_too():
+    f = hl.compile(lambda x: hl.sum(hl.tanh(x) * x))
+    x = hl.ones(1000)
+    x.requires_grad = True
+    f(x).backward()
+    with hl.explain(show=False) as trace:
+        f(x).backward()
+    record = trace.dict()
+    forward, backward = (p["name"] for p in record["plans"])
+    assert forward.endswith("<lambda>") and backward == "backward of a compiled function"
+    for number in (0, 1):
+        assert any(s.get("plan") == number and s["ns"] is not None for s in record["steps"])
+
+
 def test_an_exception_ends_the_plan_in_the_trace():
     f = hl.compile(lambda x, i: hl.take(x * 2.0, i, axis=0) + 1.0)
     x = hl.arange(5, dtype=hl.float32)

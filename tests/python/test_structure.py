@@ -81,7 +81,7 @@ EXCEPTIONS = [
     # Settings of the process that Python's functions and hooks reach.
     ("python/module.cpp", "compute/cpu/*.h", "set_num_threads, about: threads, instruction set, OpenBLAS"),
     ("python/module.cpp", "compute/codegen/registry.h", "hl.source gives generated text"),
-    ("python/devices.cpp", "compute/opencl/backend.h", "hl.devices says what OpenCL has"),
+    ("python/devices.cpp", "compute/opencl/*.h", "hl.devices says what OpenCL has"),
     ("python/compile.cpp", "compute/jit/*.h", "a compiled function says what LLVM has made"),
     ("python/hooks.cpp", "compute/cpu/threads.h", "signals and forks reach the thread pool"),
 ]
