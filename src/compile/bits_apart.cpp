@@ -13,27 +13,28 @@ namespace {
 struct Format {
   std::size_t size;        ///< of a part
   bool is_signed_number;   ///< two's complement
-  bool is_float;           ///< sign and magnitude
-  std::uint64_t infinity;  ///< magnitudes above are NaNs
+  std::uint64_t infinity;  ///< of sign and magnitude: what is above is a NaN; 0: no float
+
+  bool is_float() const { return infinity != 0; }
 };
 
 Format format_of(Dtype t) {
   const std::size_t size = itemsize(real_part(t));
   switch (real_part(t)) {
     case Dtype::float64:
-      return {size, false, true, 0x7ff0000000000000};
+      return {size, false, 0x7ff0000000000000};
     case Dtype::float32:
-      return {size, false, true, 0x7f800000};
+      return {size, false, 0x7f800000};
     case Dtype::float16:
-      return {size, false, true, 0x7c00};
+      return {size, false, 0x7c00};
     case Dtype::bfloat16:
-      return {size, false, true, 0x7f80};
+      return {size, false, 0x7f80};
     case Dtype::float8_e5m2:
-      return {size, false, true, 0x7c};
+      return {size, false, 0x7c};
     case Dtype::float8_e4m3fn:
-      return {size, false, true, 0x7e};
+      return {size, false, 0x7e};
     default:
-      return {size, is_signed_integer(t), false, 0};
+      return {size, is_signed_integer(t), 0};
   }
 }
 
@@ -49,9 +50,9 @@ BitsApart bits_apart(const TensorImpl& a, const TensorImpl& b, bool nans_alike) 
   const Format f = format_of(a.dtype());
   const std::size_t whole = itemsize(a.dtype());
   const std::uint64_t top = std::uint64_t{1} << (8 * f.size - 1);
-  const auto is_nan = [&](std::uint64_t bits) { return f.is_float && (bits & (top - 1)) > f.infinity; };
+  const auto is_nan = [&](std::uint64_t bits) { return f.is_float() && (bits & (top - 1)) > f.infinity; };
   const auto number = [&](std::uint64_t bits) -> __int128 {
-    if (f.is_float) return (bits & top) != 0 ? -static_cast<__int128>(bits & (top - 1)) : static_cast<__int128>(bits);
+    if (f.is_float()) return (bits & top) != 0 ? -static_cast<__int128>(bits & (top - 1)) : static_cast<__int128>(bits);
     return f.is_signed_number && (bits & top) != 0 ? static_cast<__int128>(bits) - 2 * static_cast<__int128>(top)
                                                    : static_cast<__int128>(bits);
   };

@@ -11,9 +11,8 @@ namespace hyalite {
 struct BitsApart {
   std::int64_t count = 0;
   std::int64_t first = -1;  ///< in row-major order; -1: none differs
-  std::int64_t ulp = 0,
-               largest_ulp =
-                   0;  ///< numbers of the dtype between them, of the first and at most; of integers the difference
+  /// Numbers of the dtype between them, at the first and at most; of integers the difference.
+  std::int64_t ulp = 0, largest_ulp = 0;
 };
 
 /// Of row-major tensors of one dtype and shape on the CPU. `nans_alike`: what a NaN carries does not count.

@@ -380,7 +380,7 @@ std::vector<Compiled::Pair> Compiled::compare(std::span<TensorImpl* const> argum
     run_over(plan, c, [&](int step, const lazy::Value& v, const TensorImpl& t) {
       const auto at = by_ops.find({v.node.get(), v.output});
       if (at == by_ops.end()) return;
-      pairs.push_back({device, tier, step, v.node->name(), describe(v.node->location), kept(t), at->second});
+      pairs.push_back({tier, step, v.node->name(), describe(v.node->location), kept(t), at->second});
     });
   };
   if (device.kind == DeviceKind::cpu) {

@@ -59,7 +59,6 @@ class Compiled : public std::enable_shared_from_this<Compiled> {
   int argument_of(int slot) const { return slots_[static_cast<std::size_t>(slot)].argument; }
   /// A value as the plan made it, and as its ops make it one by one from the same arguments.
   struct Pair {
-    Device device;
     int tier, step;
     std::string name, line;
     TensorRef plan, ops;

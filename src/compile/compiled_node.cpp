@@ -2,7 +2,7 @@
 #include "compile/compiled_node.h"
 
 #include "apply.h"
-#include "explain/recorder.h"
+#include "explain/record_op.h"
 #include "record/autograd_meta.h"
 #include "record/forward.h"
 #include "tensor/context.h"
@@ -69,14 +69,8 @@ void CompiledNode::backward(std::span<const Tensor> grads, std::uint64_t wanted,
   }
   std::vector<Ref<Storage>> made(back.plan->results());
   Recorder* const rec = active_recorder(context());
-  if (rec != nullptr) rec->begin_op("backward of a compiled function");
-  try {
-    back.plan->run(inputs, made, rec);
-  } catch (...) {
-    if (rec != nullptr) rec->end_op();
-    throw;
-  }
-  if (rec != nullptr) rec->end_op("");
+  record_op(
+      rec, [] { return "backward of a compiled function"; }, [&] { back.plan->run(inputs, made, rec); });
   for (std::size_t i = 0; i < back.targets.size(); ++i) {
     if ((wanted >> (i & 63) & 1) == 0 || back.places[i] < 0) continue;
     const lazy::Memory m{made[static_cast<std::size_t>(back.places[i])].get(), 0};

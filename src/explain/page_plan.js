@@ -86,7 +86,6 @@ function planBoxes(trace, plan, index) {
     spread(inner, 22);
     const size = stack(inner, 26);
     made.inner = own.map(place => ops[place]);
-    made.bends = inner.flat();
     made.size = size;
     made.width = Math.max(made.width, size.width + 12);
     made.height = made.top + size.height + 4;

@@ -16,7 +16,7 @@
 #include "compile/compiled.h"
 #include "compute/jit/disk_cache.h"
 #include "compute/jit/llvm.h"
-#include "explain/recorder.h"
+#include "explain/record_op.h"
 #include "python/interop.h"
 #include "python/tensor_object.h"
 #include "record/autograd_meta.h"
@@ -387,19 +387,11 @@ PyObject* call(PyObject* object, PyObject* const* args, std::size_t nargsf, PyOb
     ++e->calls;
     Recorder* const rec = active_recorder(context());
     SmallVector<TensorRef, 4> results;
-    if (rec != nullptr) {
-      rec->begin_op("compiled " + name_of(self.function));
-      try {
-        e->compiled->run({leaves.data(), leaves.size()}, rec, results);
-        if (rec->keeps_plans()) complete(rec->plans.back(), self.function, *e);
-        rec->end_op("");
-      } catch (...) {
-        rec->end_op();
-        throw;
-      }
-    } else {
-      e->compiled->run({leaves.data(), leaves.size()}, nullptr, results);
-    }
+    const auto name = [&] { return "compiled " + name_of(self.function); };
+    record_op(rec, name, [&] {
+      e->compiled->run({leaves.data(), leaves.size()}, rec, results);
+      if (rec != nullptr && rec->keeps_plans()) complete(rec->plans.back(), self.function, *e);
+    });
     std::size_t next = 0;
     return put_together(e->result, results, next).leak();
   } catch (...) {

@@ -65,6 +65,7 @@ DIRECTION = {
 EXCEPTIONS = [
     # The recorder lies inside all phases, and what it shows comes from the op list.
     ("*", "explain/recorder.h", "every phase tells the recorder what it did"),
+    ("comp*", "explain/record_op.h", "a plan's run stands in a trace as an op"),
     ("compute/lazy/kernel.h", "explain/plan_graph.h", "a plan says in a trace's words what it is"),
     ("python/*", "explain/*.h", "the module shows traces, sources and ceilings to Python"),
     ("explain/ceiling.h", "compute/cpu/cpu_info.h", "ceilings are measured at the sizes of this processor's caches"),

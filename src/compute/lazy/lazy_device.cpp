@@ -6,6 +6,7 @@
 
 #include "compute/blocking.h"
 #include "compute/lazy/plan.h"
+#include "explain/record_op.h"
 #include "tensor/context.h"
 #include "tensor/device.h"
 
@@ -116,19 +117,15 @@ void LazyDevice::run() {
   }
   std::vector<Ref<Storage>> made;
   Recorder* const rec = active_recorder(context());
-  if (rec != nullptr) rec->begin_op("what waits on " + to_string(device_));
-  try {
+  const auto name = [&] { return "what waits on " + to_string(device_); };
+  record_op(rec, name, [&] {
     const Plan plan(roots, static_cast<int>(inputs.size()), executor_, Tier::automatic, true, device_);
     made.resize(plan.results());
     std::optional<Blocking> released;
     if (rec == nullptr) released.emplace();  // a recorder is its thread's
     plan.run(inputs, made, rec);
     kernels_ += plan.kernels();
-  } catch (...) {
-    if (rec != nullptr) rec->end_op();
-    throw;
-  }
-  if (rec != nullptr) rec->end_op("");
+  });
   ++runs_;
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     waiting_bytes_ -= waiting[i]->bytes;
