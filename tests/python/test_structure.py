@@ -478,7 +478,7 @@ OP_NAMES_ELSEWHERE = {
     "compute/codegen/registry.cpp": ({"min", "max"}, "names that C has taken"),
     "compute/cpu/primitives.cpp": (None, "the CPU's own list: an entry for each primitive"),
     "compute/opencl/primitives.cpp": (None, "OpenCL's own list: an entry for each primitive"),
-    "compute/opencl/reductions.cpp": ({"maximum", "minimum"}, "helpers of generated kernels"),
+    "compute/opencl/folds.cpp": ({"maximum", "minimum"}, "helpers of generated kernels"),
     "compute/opencl/backend.cpp": ({"empty"}, "in an error about a dtype"),
     "compute/cpu/elementwise.cpp": ({"pow"}, "in the errors of checks on values"),
     "record/node.cpp": ({"permute_dims"}, "a write through a view of a base in another order, with find_op"),

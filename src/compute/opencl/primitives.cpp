@@ -1,6 +1,7 @@
 /// The list of ops that are no formula, and those that only move or make elements.
 #include "compute/opencl/primitives.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "compute/opencl/kernels.h"
@@ -61,13 +62,13 @@ Outputs constant(ClDevice& d, const Validated& v, TensorImpl* target) {
 }
 
 constexpr std::array<Named, primitive_count> entries{{
-    {"sum", reduce<Fold::sum>},
-    {"prod", reduce<Fold::prod>},
-    {"mean", reduce<Fold::mean>},
-    {"max", reduce<Fold::max>},
-    {"min", reduce<Fold::min>},
-    {"any", reduce<Fold::any>},
-    {"all", reduce<Fold::all>},
+    {"sum", reduce<Fold::sum>, Fold::sum},
+    {"prod", reduce<Fold::prod>, Fold::prod},
+    {"mean", reduce<Fold::mean>, Fold::mean},
+    {"max", reduce<Fold::max>, Fold::max},
+    {"min", reduce<Fold::min>, Fold::min},
+    {"any", reduce<Fold::any>, Fold::any},
+    {"all", reduce<Fold::all>, Fold::all},
     {"argmax", reduce<Fold::argmax>},
     {"argmin", reduce<Fold::argmin>},
     {"astype", conversion},
@@ -90,6 +91,11 @@ constexpr std::array<Named, primitive_count> entries{{
 }  // namespace
 
 std::span<const Named, primitive_count> primitives() { return entries; }
+
+std::optional<Fold> fold_of(std::string_view op) {
+  const auto* at = std::ranges::find(entries, op, &Named::op);
+  return at == entries.end() ? std::nullopt : at->folds;
+}
 
 Outputs run_elementwise(ClDevice& d, const Validated& v, TensorImpl* target) {
   const Call& c = v.call();

@@ -1,8 +1,11 @@
 /// The ops that are no formula, each by kernels of its own.
 #pragma once
 
+#include <optional>
+#include <string_view>
+
 #include "compute/backend.h"
-#include "compute/opencl/device.h"
+#include "compute/opencl/folds.h"
 
 namespace hyalite::opencl {
 
@@ -11,9 +14,12 @@ using Entry = Outputs (*)(ClDevice& device, const Validated& v, TensorImpl* targ
 struct Named {
   std::string_view op;
   Entry run;
+  std::optional<Fold> folds = {};  ///< of a reduction to a value, which a fused group can take
 };
 inline constexpr std::size_t primitive_count = 24;
 std::span<const Named, primitive_count> primitives();
+/// Of the op's entry.
+std::optional<Fold> fold_of(std::string_view op);
 
 /// An elementwise op as a group of its own; an exponent that an integer cannot have raises at the next synchronisation.
 Outputs run_elementwise(ClDevice& device, const Validated& v, TensorImpl* target);

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 
-#include "compute/opencl/kernels.h"
+#include "compute/opencl/folds.h"
 #include "ops/reduce.h"
 
 namespace hyalite::opencl {
 namespace {
+
+constexpr std::int64_t enough_groups = 256;   // to keep a device busy
+constexpr std::int64_t least_of_part = 4096;  // elements of a part that is worth a second kernel
 
 /// Axes of a reduction that are kept, or reduced, joined where they lie in one step.
 struct Axes {
@@ -49,148 +52,85 @@ struct Axes {
   }
 };
 
-/// How a reduction is written in C: its state, where it begins, how a value joins, and how two states do.
-struct FoldText {
-  std::string state, begin, join, merge, end;  // join: `a` and the value `v`; merge: `a` and `b`; end: of `a`
-};
-
-/// The mean of integers, from the sums of their halves, rounded once.
-std::string mean_of_halves(Dtype out) {
-  const std::string a = "((double)(a.x + (a.y >> 32)) * 4294967296.0 + (double)(a.y & 0xffffffffL))";
-  const std::string mean = "(" + a + " / (double)n)";
-  return is_16_bit(out) ? "hl_encode_" + std::string(name(out)) + "(hl_odd_float64(" + mean + "))"
-                        : "(" + value_type(out) + ")" + mean;
+/// A loop over the values, each by one item, or by a group whose item `me` is.
+std::string begin_lines(bool groups, const std::string& locals, const std::string& count) {
+  if (!groups) return "  for (long o = get_global_id(0); o < " + count + "; o += get_global_size(0)) {\n";
+  return locals + "  const int me = get_local_id(0);\n  for (long o = get_group_id(0); o < " + count +
+         "; o += get_num_groups(0)) {\n";
 }
 
-FoldText fold_text(Fold f, Dtype in, Dtype out, bool has_float64) {
-  const Dtype v = computed(in);
-  const std::string V = value_type(v), suffix = std::string(name(v)), O = value_type(out);
-  const bool extreme = f == Fold::max || f == Fold::min || f == Fold::argmax || f == Fold::argmin;
-  const std::string truth = is_complex(v) ? "(v.x != 0 || v.y != 0)" : "(v != 0)";
-  if (f == Fold::any) return {"uchar", "0", "a |= " + truth + ";", "a |= b;", "a"};
-  if (f == Fold::all) return {"uchar", "1", "a &= " + truth + ";", "a &= b;", "a"};
-  if (extreme) {
-    const bool largest = f == Fold::max || f == Fold::argmax, real = is_floating(v);
-    if (f == Fold::max || f == Fold::min) {
-      const std::string op = largest ? "maximum" : "minimum";
-      const std::string call = "hl_" + op + "_" + suffix + "(a, ";
-      std::string begin = largest ? "-INFINITY" : "INFINITY";
-      if (!real) {
-        const bool is_signed = is_signed_integer(v);
-        const std::string width = std::to_string(8 * itemsize(v) - 1);
-        const std::string bits = "((u" + std::string(V[0] == 'u' ? V.substr(1) : V) + ")1 << " + width + ")";
-        begin = largest ? (is_signed ? "(" + V + ")" + bits : "0")
-                        : (is_signed ? "(" + V + ")(" + bits + " - 1)" : "(" + V + ")~(" + V + ")0");
-      }
-      const std::string end = is_16_bit(in) ? "hl_encode_" + std::string(name(in)) + "(a)" : "a";
-      return {V, begin, "a = " + call + "v);", "a = " + call + "b);", end};
-    }
-    return {};  // of arg reductions: written out by the kernel
-  }
-  if (kind(out) == Kind::integer || out == Dtype::boolean) {
-    const std::string wide = is_unsigned_integer(out) ? "ulong" : "long";
-    const std::string u = "(ulong)";
-    const char* sign = f == Fold::prod ? "*" : "+";
-    const std::string joined = "a = (" + wide + ")(" + u + "a " + sign + " " + u + "(" + wide + ")";
-    return {wide, f == Fold::prod ? "1" : "0", joined + "v);", joined + "b);", "(" + O + ")a"};
-  }
-  if (f == Fold::mean && kind(in) == Kind::integer && has_float64) {
-    // Exactly: sums of the upper and of the lower halves.
-    return {"long2", "(long2)(0, 0)",
-            in == Dtype::uint64 ? "a += (long2)((long)(v >> 32), (long)v & 0xffffffffL);"
-                                : "a += (long2)((long)v >> 32, (long)v & 0xffffffffL);",
-            "a += b;", mean_of_halves(out)};
-  }
-  const bool is_z = is_complex(out);
-  const Dtype part = has_float64 ? Dtype::float64 : Dtype::float32;
-  const Dtype acc = is_z ? (has_float64 ? Dtype::complex128 : Dtype::complex64) : part;
-  const std::string A = value_type(acc), P = value_type(part);
-  const auto widened = [&](const std::string& x) {
-    if (!is_z) return "(" + A + ")" + x;
-    if (!is_complex(v)) return "(" + A + ")((" + P + ")" + x + ", 0)";
-    return "(" + A + ")((" + P + ")" + x + ".x, (" + P + ")" + x + ".y)";
-  };
-  FoldText t;
-  t.state = A;
-  if (f == Fold::prod) {
-    const std::string times = is_z ? "a = hl_multiply_" + std::string(name(acc)) + "(a, " : "a *= (";
-    t.begin = is_z ? "(" + A + ")(1, 0)" : "1";
-    t.join = times + widened("v") + ");";
-    t.merge = times + "b);";
-  } else {
-    // -0, so that the sum of nothings is nothing.
-    t.begin = is_z ? "(" + A + ")(-0.0, -0.0)" : "(" + A + ")-0.0";
-    t.join = "a += " + widened("v") + ";";
-    t.merge = "a += b;";
-  }
-  std::string a =
-      f == Fold::mean ? (is_z ? "(" + A + ")(a.x / (" + P + ")n, a.y / (" + P + ")n)" : "(a / (" + A + ")n)") : "a";
-  if (f != Fold::prod) a = "(n == 0 && " + std::to_string(f == Fold::sum ? 1 : 0) + " ? (" + A + ")0 : " + a + ")";
-  if (is_z) {
-    const std::string R = value_type(real_part(out));
-    t.end = acc == out ? a : "(" + O + ")((" + R + ")(" + a + ").x, (" + R + ")(" + a + ").y)";
-  } else if (is_16_bit(out)) {
-    t.end = "hl_encode_" + std::string(name(out)) + "(" + (has_float64 ? "hl_odd_float64(" + a + ")" : a) + ")";
-  } else {
-    t.end = "(" + O + ")" + a;
-  }
-  return t;
-}
-
-/// Numbers that a reduction's kernel takes.
-std::string reduce_body(Fold f, Dtype in, Dtype out, const Axes& kept, const Axes& reduced, bool groups,
-                        bool has_float64) {
-  const bool arg = f == Fold::argmax || f == Fold::argmin;
-  const FoldText t = fold_text(f, in, out, has_float64);
+/// The places of the greatest or the least, the first of equals; of numbers that are not, the first.
+std::string places_body(Fold f, Dtype in, Dtype out, const Axes& kept, const Axes& reduced, bool groups) {
   const Dtype v = computed(in);
   const std::string V = value_type(v), W = std::to_string(group_size);
-  const int first_reduced = 2 * static_cast<int>(kept.sizes.size()) + 1;
+  const bool is_real = is_floating(v);
+  const std::string more = f == Fold::argmax ? "v > a" : "v < a";
+  const std::string better = (is_real ? "(v != v && a == a) || " : "") + more;
+  const std::string locals = "  __local " + V + " all[" + W + "];\n  __local long places[" + W + "];\n";
   std::string s = "__kernel void hyalite_reduce(long count, long n, __global const " + stored_type(in) +
                   "* x, __global " + stored_type(out) + "* out, __constant const long* m) {\n";
-  const std::string state = arg ? V : t.state;
-  if (groups) {
-    s += "  __local " + state + " all[" + W + "];\n";
-    if (arg) s += "  __local long places[" + W + "];\n";
-    s += "  const int me = get_local_id(0);\n  for (long o = get_group_id(0); o < count; o += get_num_groups(0)) {\n";
-  } else {
-    s += "  for (long o = get_global_id(0); o < count; o += get_global_size(0)) {\n";
-  }
-  s += "    long base = m[0];\n" + kept.place("o", "base", 1);
-  const bool is_real = is_floating(v);
-  const std::string better =
-      std::string(is_real ? "(v != v && a == a) || " : "") + (f == Fold::argmax ? "v > a" : "v < a");
-  if (arg) {
-    s += "    " + V + " a = 0; long place = -1;\n";
-  } else {
-    s += "    " + state + " a = " + t.begin + ";\n";
-  }
+  s += begin_lines(groups, locals, "count");
+  s += "    long base = m[0];\n" + kept.place("o", "base", 1) + "    " + V + " a = 0; long place = -1;\n";
   s += groups ? "    for (long j = me; j < n; j += " + W + ") {\n" : "    for (long j = 0; j < n; ++j) {\n";
-  s += "    long at = base;\n" + reduced.place("j", "at", first_reduced);
-  s += "    const " + V + " v = " + loaded(in, "x[at]") + ";\n";
-  s += arg ? "    if (place < 0 || " + better + ") { a = v; place = j; }\n    }\n" : "    " + t.join + "\n    }\n";
+  s += "    long at = base;\n" + reduced.place("j", "at", 2 * static_cast<int>(kept.sizes.size()) + 1);
+  s += "    const " + V + " v = " + loaded(in, "x[at]") + ";\n    if (place < 0 || " + better +
+       ") { a = v; place = j; }\n    }\n";
   if (groups) {
-    s += "    all[me] = a;\n";
-    if (arg) s += "    places[me] = place;\n";
-    s += "    for (int part = " + W + " / 2; part > 0; part /= 2) {\n      barrier(CLK_LOCAL_MEM_FENCE);\n";
-    s += "      if (me < part) {\n";
-    if (arg) {
-      const std::string nan = is_real ? "(v != v ? a == a || q < place : a == a && " : "(";
-      s += "        const " + V + " v = all[me + part]; const long q = places[me + part];\n";
-      s += "        if (q >= 0 && (place < 0 || " + nan + "(" + (f == Fold::argmax ? "v > a" : "v < a") +
-           " || (v == a && q < place))))) { a = v; place = q; }\n";
-      s += "        all[me] = a; places[me] = place;\n";
-    } else {
-      s += "        const " + state + " b = all[me + part];\n        " + t.merge + "\n        all[me] = a;\n";
-    }
-    s += "      }\n    }\n    if (me == 0) out[o] = " + (arg ? "(" + value_type(out) + ")place" : t.end) +
-         ";\n    barrier(CLK_LOCAL_MEM_FENCE);\n";
-  } else {
-    s += "    out[o] = " + (arg ? "(" + value_type(out) + ")place" : t.end) + ";\n";
+    s += "    all[me] = a;\n    places[me] = place;\n    for (int part = " + W +
+         " / 2; part > 0; part /= 2) {\n      barrier(CLK_LOCAL_MEM_FENCE);\n      if (me < part) {\n";
+    const std::string nan = is_real ? "(v != v ? a == a || q < place : a == a && " : "(";
+    s += "        const " + V + " v = all[me + part]; const long q = places[me + part];\n";
+    s += "        if (q >= 0 && (place < 0 || " + nan + "(" + more +
+         " || (v == a && q < place))))) { a = v; place = q; }\n";
+    s += "        all[me] = a; places[me] = place;\n      }\n    }\n";
   }
-  return s + "  }\n}\n";
+  s += std::string("    ") + (groups ? "if (me == 0) " : "") + "out[o] = (" + value_type(out) + ")place;\n";
+  return s + (groups ? "    barrier(CLK_LOCAL_MEM_FENCE);\n" : "") + "  }\n}\n";
+}
+
+/// Reductions to a value: of all elements, or, in `parts` of them, to states.
+std::string fold_body(const FoldText& t, Dtype in, Dtype out, const Axes& kept, const Axes& reduced, bool groups,
+                      bool parts) {
+  const std::string W = std::to_string(group_size);
+  std::string s = std::string("__kernel void ") + (parts ? "hyalite_reduce_parts" : "hyalite_reduce") +
+                  "(long count, long n, " + (parts ? "long parts, " : "") + "__global const " + stored_type(in) +
+                  "* x, __global " + (parts ? t.state : stored_type(out)) + "* out, __constant const long* m) {\n";
+  s += begin_lines(groups, "  __local " + t.state + " states[" + W + "];\n", parts ? "count * parts" : "count");
+  if (parts)
+    s += "    const long place = o / parts, length = (n + parts - 1) / parts, first = (o - place * parts) * length;\n";
+  s += "    long base = m[0];\n" + kept.place(parts ? "place" : "o", "base", 1);
+  s += "    " + t.state + " a = " + t.begin + ";\n";
+  s += parts    ? "    for (long j = first + me; j < min(n, first + length); j += " + W + ") {\n"
+       : groups ? "    for (long j = me; j < n; j += " + W + ") {\n"
+                : "    for (long j = 0; j < n; ++j) {\n";
+  s += "    long at = base;\n" + reduced.place("j", "at", 2 * static_cast<int>(kept.sizes.size()) + 1);
+  s += "    const " + value_type(computed(in)) + " v = " + loaded(in, "x[at]") + ";\n    " + t.join + "\n    }\n";
+  if (groups) s += merge_lines(t, "a", "states");
+  s += std::string("    ") + (groups ? "if (me == 0) " : "") + "out[o] = " + (parts ? "a" : t.end) + ";\n";
+  return s + (groups ? "    barrier(CLK_LOCAL_MEM_FENCE);\n" : "") + "  }\n}\n";
+}
+
+/// From the states of parts to values.
+std::string join_body(const FoldText& t, Dtype out) {
+  const std::string W = std::to_string(group_size);
+  return "__kernel void hyalite_reduce_join(long count, long n, long parts, __global const " + t.state +
+         "* parts_of, __global " + stored_type(out) + "* out) {\n" +
+         begin_lines(true, "  __local " + t.state + " states[" + W + "];\n", "count") + "    " + t.state +
+         " a = " + t.begin + ";\n    for (long j = me; j < parts; j += " + W + ") {\n      const " + t.state +
+         " b = parts_of[o * parts + j];\n      " + t.merge + "\n    }\n" + merge_lines(t, "a", "states") +
+         "    if (me == 0) out[o] = " + t.end + ";\n    barrier(CLK_LOCAL_MEM_FENCE);\n  }\n}\n";
 }
 
 }  // namespace
+
+Spread spread_over(const ClDevice& d, std::int64_t kept, std::int64_t reduced) {
+  Spread s;
+  // One item for each result where there are many, else a group; several where even those are few.
+  s.groups = reduced >= 32 && kept < 4096 && d.facts().group >= group_size;
+  if (s.groups && kept < enough_groups)
+    s.parts = std::clamp<std::int64_t>(reduced / least_of_part, 1, enough_groups / kept);
+  return s;
+}
 
 template <Fold f>
 Outputs reduce(ClDevice& d, const Validated& v, TensorImpl* target) {
@@ -216,14 +156,31 @@ Outputs reduce(ClDevice& d, const Validated& v, TensorImpl* target) {
   std::vector<std::int64_t> numbers{x.offset()};
   kept.append(numbers);
   reduced.append(numbers);
-  // One item for each result where there are many, else a group.
-  const bool groups = reduced.count >= 32 && kept.count < 4096 && d.facts().group >= group_size;
   const Ref<Storage> m = sent(d, numbers);
-  const std::string body = reduce_body(f, x.dtype(), out->dtype(), kept, reduced, groups, d.facts().has_float64);
-  const std::int64_t items =
-      groups ? std::min<std::int64_t>(kept.count, 4096) * static_cast<std::int64_t>(group_size) : kept.count;
-  launch(d, body, "hyalite_reduce",
-         {scalar(kept.count), scalar(reduced.count), memory_of(x), memory_of(*out), ClDevice::buffer(*m)}, items);
+  const Spread spread = spread_over(d, kept.count, reduced.count);
+  const std::int64_t items = spread.items(kept.count);
+  if constexpr (f == Fold::argmax || f == Fold::argmin) {
+    launch(d, places_body(f, x.dtype(), out->dtype(), kept, reduced, spread.groups), "hyalite_reduce",
+           {scalar(kept.count), scalar(reduced.count), memory_of(x), memory_of(*out), ClDevice::buffer(*m)}, items);
+  } else {
+    const FoldText t = fold_text(f, x.dtype(), out->dtype(), d.facts().has_float64);
+    const bool parts = spread.parts > 1;
+    const std::string body = fold_body(t, x.dtype(), out->dtype(), kept, reduced, spread.groups, parts);
+    if (!parts) {
+      launch(d, body, "hyalite_reduce",
+             {scalar(kept.count), scalar(reduced.count), memory_of(x), memory_of(*out), ClDevice::buffer(*m)}, items);
+    } else {
+      const Ref<Storage> states = d.memory(static_cast<std::size_t>(kept.count * spread.parts) * largest_state);
+      launch(d, body, "hyalite_reduce_parts",
+             {scalar(kept.count), scalar(reduced.count), scalar(spread.parts), memory_of(x), ClDevice::buffer(*states),
+              ClDevice::buffer(*m)},
+             spread.items(kept.count * spread.parts));
+      launch(
+          d, join_body(t, out->dtype()), "hyalite_reduce_join",
+          {scalar(kept.count), scalar(reduced.count), scalar(spread.parts), ClDevice::buffer(*states), memory_of(*out)},
+          items);
+    }
+  }
   put(d, out, *o[0]);
   return o;
 }
