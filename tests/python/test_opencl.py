@@ -644,6 +644,12 @@ for axis in (None, 0, 1):
     for f in (hl.sum, hl.mean, hl.prod, hl.max, hl.argmax, hl.any): f(y, axis=axis).tolist()
 many = moved(rng.normal(size=300).astype(np.float64))
 [f(many).item() for f in (hl.sum, hl.max, hl.argmin, hl.all)]
+longest = moved(rng.normal(size=9000).astype(np.float32))
+longest.sum().item(), (longest * 2).min().item(), (hl.abs(longest).max() - 1).item()
+rows = moved(rng.normal(size=(3, 40)).astype(np.float32))
+rows -= rows.mean(axis=-1, keepdims=True)
+rows /= hl.sqrt((rows * rows).mean(axis=-1, keepdims=True) + 1e-5)
+((rows * rows).sum(axis=0) + 1).tolist(), hl.log_softmax(rows, axis=-1).tolist()
 hl.softmax(x).tolist(), (x @ x.T).tolist(), hl.take(x, i, axis=0).tolist(), hl.concat([x, x], axis=1).tolist()
 x[1:4, ::2] = -1
 x[i] = 5

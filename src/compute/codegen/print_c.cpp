@@ -88,32 +88,29 @@ Text literal(Language language, Dtype dtype, double value) {
 /// Numbers the values of one kernel and prints them.
 class Body {
  public:
-  Body(Language language, const ExprKernel& kernel) : language_(language), kernel_(kernel) {}
+  Body(Language language, std::span<const Argument> arguments) : language_(language), arguments_(arguments) {}
 
-  std::string print() {
+  std::string print(std::span<const Assignment> all, std::string_view indent, int& temporaries) {
     std::vector<int> results;
-    for (const Expr& r : kernel_.results) results.push_back(number(r.node()));
+    for (const Assignment& a : all) results.push_back(number(a.value.node()));
     // With two outputs both are computed before either is stored: an output may be one of the inputs.
     const int once_more = results.size() > 1 ? 2 : 1;
     for (int r : results) values_[r].uses += once_more;
     std::string lines;
-    int temporaries = 0;
+    const std::string margin(indent);
     std::vector<Text> texts;
     for (const Value& v : values_) {
       Text t = text(v, texts);
       if (v.uses > 1 && v.node->op != ExprOp::attribute && v.node->op != ExprOp::constant) {
         const std::string name = "t" + std::to_string(temporaries++);
-        lines +=
-            "    const " + std::string(c_value_type(language_, v.node->dtype)) + " " + name + " = " + t.text + ";\n";
+        const std::string type(c_value_type(language_, v.node->dtype));
+        lines += margin + "const " + type + " " + name + " = " + t.text + ";\n";
         t = {name};
       }
       texts.push_back(std::move(t));
     }
-    std::size_t next = 0;
-    for (const Argument& a : kernel_.signature.arguments) {
-      if (a.is_output) lines += "    " + a.name + "[" + a.place + "] = " + texts[results[next++]].text + ";\n";
-    }
-    assert(next == results.size());
+    for (std::size_t k = 0; k < all.size(); ++k)
+      lines += margin + all[k].to + " = " + texts[static_cast<std::size_t>(results[k])].text + ";\n";
     return lines;
   }
 
@@ -154,7 +151,7 @@ class Body {
     }
     switch (node.op) {
       case ExprOp::leaf: {
-        const Argument& a = kernel_.signature.arguments[static_cast<std::size_t>(node.index)];
+        const Argument& a = arguments_[static_cast<std::size_t>(node.index)];
         const std::string element = a.name + "[" + a.place + "]";
         return node.dtype == Dtype::boolean ? Text{element + " != 0", false} : Text{element};
       }
@@ -243,11 +240,11 @@ class Body {
 
   std::string argument(int index) const {
     assert(index >= 0);
-    return kernel_.signature.arguments[static_cast<std::size_t>(index)].name;
+    return arguments_[static_cast<std::size_t>(index)].name;
   }
 
   Language language_;
-  const ExprKernel& kernel_;
+  std::span<const Argument> arguments_;
   std::vector<Value> values_;
   std::map<Key, int> by_key_;
   std::unordered_map<const ExprNode*, int> by_node_;
@@ -258,25 +255,42 @@ std::string kernel_text(Language language, const ExprKernel& kernel) {
   const std::string integer(c_value_type(language, Dtype::int64));
   std::string text = cuda ? "extern \"C\" __global__ void " : "__kernel void ";
   text += kernel.signature.name + "(" + integer + " n";
-  for (const Argument& a : kernel.signature.arguments) {
-    if (a.is_attribute) {
-      text += ", " + std::string(c_value_type(language, a.dtype)) + " " + a.name;
-    } else {
-      text += std::string(", ") + (cuda ? "" : "__global ") + (a.is_output ? "" : "const ");
-      text += std::string(c_stored_type(language, a.dtype)) + "* " + a.name;
-    }
-  }
-  text += kernel.parameters + ") {\n";
+  text += parameters(language, kernel.signature.arguments) + ") {\n";
   if (cuda) {
     text += "  const long long step = (long long)gridDim.x * blockDim.x;\n";
     text += "  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {\n";
   } else {
     text += "  for (long i = get_global_id(0); i < n; i += get_global_size(0)) {\n";
   }
-  return text + kernel.prologue + Body(language, kernel).print() + "  }\n}\n";
+  std::vector<Assignment> stores;
+  for (const Argument& a : kernel.signature.arguments) {
+    if (a.is_output) stores.push_back({a.name + "[" + a.place + "]", kernel.results[stores.size()]});
+  }
+  int temporaries = 0;
+  const std::string lines = assignment_lines(language, kernel.signature.arguments, stores, "    ", temporaries);
+  return text + lines + "  }\n}\n";
 }
 
 }  // namespace
+
+std::string assignment_lines(Language language, std::span<const Argument> arguments, std::span<const Assignment> all,
+                             std::string_view indent, int& temporaries) {
+  return Body(language, arguments).print(all, indent, temporaries);
+}
+
+std::string parameters(Language language, std::span<const Argument> arguments) {
+  std::string text;
+  for (const Argument& a : arguments) {
+    if (a.is_local) continue;
+    if (a.is_attribute) {
+      text += ", " + std::string(c_value_type(language, a.dtype)) + " " + a.name;
+    } else {
+      text += std::string(", ") + (language == Language::cuda ? "" : "__global ") + (a.is_output ? "" : "const ");
+      text += std::string(c_stored_type(language, a.dtype)) + "* " + a.name;
+    }
+  }
+  return text;
+}
 
 std::string complete_source(Language language, const std::string& bodies) {
   const std::string text = helpers_for(language, bodies) + bodies;

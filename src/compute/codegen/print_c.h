@@ -20,6 +20,7 @@ struct Argument {
   bool is_attribute = false;
   int leaf = -1;  ///< of an input: which leaf it is (mark.h; of a forward kernel which operand), else which output
   std::string place = "i";  ///< of the element
+  bool is_local = false;    ///< of an attribute: a variable of the kernel's body, no parameter
 };
 
 /// How a kernel is called: after the 64-bit number of elements come the arguments, in this order.
@@ -32,8 +33,6 @@ struct KernelSignature {
 struct ExprKernel {
   KernelSignature signature;
   std::vector<Expr> results;
-  std::string parameters = {};  ///< more of them, at the end, each after a comma
-  std::string prologue = {};    ///< lines before an element's expressions, such as what `place` names
 };
 
 /// The kernel as a self-contained text: the helper functions it uses, then the kernel. Equal kernels give equal texts.
@@ -47,6 +46,18 @@ std::string complete_source(Language language, const std::string& bodies);
 /// How the language writes a dtype as a value, and as an element in memory.
 std::string_view c_value_type(Language language, Dtype dtype);
 std::string_view c_stored_type(Language language, Dtype dtype);
+
+/// A value, and what stands before it and its `=`: an element of an output, or the declaration of a variable.
+struct Assignment {
+  std::string to;
+  Expr value;
+};
+/// Lines that compute the values, over arguments by their index, before the first is assigned. Temporaries are numbered
+/// on from `temporaries`.
+std::string assignment_lines(Language language, std::span<const Argument> arguments, std::span<const Assignment> all,
+                             std::string_view indent, int& temporaries);
+/// The arguments that are parameters, each after a comma.
+std::string parameters(Language language, std::span<const Argument> arguments);
 
 /// Options under which the text keeps its promise of exact arithmetic, one each, for NVRTC or for clBuildProgram. A
 /// device whose CL_DEVICE_SINGLE_FP_CONFIG lacks CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT refuses OpenCL's.

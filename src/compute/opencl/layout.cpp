@@ -65,20 +65,27 @@ std::string Layout::place(int k) const {
   return s;
 }
 
-std::string Layout::coordinates() const {
+std::string Layout::coordinates(const std::string& indent) const {
   if (std::ranges::all_of(operands_, [](const Lies& o) { return o.dense || o.single; })) return "";
   std::string s;
   for (int a = axes() - 1; a >= 0; --a) {
     const std::string rest = a == axes() - 1 ? "i" : "r" + std::to_string(a + 1);
     const std::string size = "m[" + std::to_string(a) + "]";
     if (a > 0) {
-      s += "    const long r" + std::to_string(a) + " = " + rest + " / " + size + ", c" + std::to_string(a) + " = " +
-           rest + " - r" + std::to_string(a) + " * " + size + ";\n";
+      s += indent + "const long r" + std::to_string(a) + " = " + rest + " / " + size + ", c" + std::to_string(a) +
+           " = " + rest + " - r" + std::to_string(a) + " * " + size + ";\n";
     } else {
-      s += "    const long c0 = " + rest + ";\n";
+      s += indent + "const long c0 = " + rest + ";\n";
     }
   }
   return s;
+}
+
+std::string Layout::coordinates(std::int64_t rows, std::int64_t cols, const std::string& row,
+                                const std::string& col) const {
+  const std::string general = coordinates("      ");
+  if (general.empty() || sizes_ != std::vector{rows, cols}) return general;
+  return "      const long c0 = " + row + ", c1 = " + col + ";\n";
 }
 
 }  // namespace hyalite::opencl

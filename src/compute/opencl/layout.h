@@ -23,7 +23,9 @@ class Layout {
   /// C's text for the place of element `i` in operand k, with the numbers of a walk in `m`.
   std::string place(int k) const;
   /// Lines that give the coordinates of `i`; empty where no operand needs them.
-  std::string coordinates() const;
+  std::string coordinates(const std::string& indent = "    ") const;
+  /// The same where the kernel knows `row` and `col`, coordinates of two sides of the shape, of these sizes.
+  std::string coordinates(std::int64_t rows, std::int64_t cols, const std::string& row, const std::string& col) const;
 
  private:
   struct Lies {
