@@ -95,6 +95,7 @@ PARAMETERS = {
     "kwargs": "Any",
     "kind": "str | _Dtype | tuple[str | _Dtype, ...]",
     "language": "str",
+    "dynamic": "_Bool",
     "max_recompiles": "int",
     "tier": "int | None",
     "form": "str",

@@ -8,12 +8,13 @@ from . import _C
 __all__ = ["Plan", "Verification", "compile", "verify"]
 
 
-def compile(f=None, /, *, max_recompiles=64, tier=None):
+def compile(f=None, /, *, dynamic=True, max_recompiles=64, tier=None):
     """A function that runs `f` as one plan of fused kernels, with the same bits.
 
     At the first call with tensors of new dtypes, ranks or sizes `f` runs once without values, and what it asks for
     becomes a plan; from then on calls run the plan, without Python. Arguments and results are tensors in lists, tuples
-    and dicts of any depth, and other values, which are constants of the plan: for another value `f` is traced again.
+    and dicts of any depth, and other values, which are constants of the plan: for another value `f` is traced again,
+    which takes microseconds an op and makes no new kernel of generated code.
 
     Tensors that `f` reaches by other names are read anew at each call; in-place updates and gradients left on tensors
     happen at each call, in their order. Other effects, such as print(), happen only while `f` is traced. With arguments
@@ -21,8 +22,9 @@ def compile(f=None, /, *, max_recompiles=64, tier=None):
 
     Args:
         f: the function; without it, a decorator is returned.
-        max_recompiles: signatures (dtypes, ranks, structure, constants; not sizes) after which a call with yet another
-            raises.
+        dynamic: whether sizes and numbers may be others from call to call; if not, each is a signature of its own.
+        max_recompiles: signatures (dtypes, ranks, structure, and values that are no numbers) after which a call with
+            yet another raises.
         tier: 0 runs the eager kernels over blocks in the cache, at once and always; 1 waits at the first call for code
             that LLVM generates; None begins with 0 and goes over to 1 when a thread in the background has compiled
             what calls have paid for. The bits are the same.
@@ -35,14 +37,16 @@ def compile(f=None, /, *, max_recompiles=64, tier=None):
             with `tier=1`: there is no LLVM 19.
     """
     if f is None:
-        return lambda f: compile(f, max_recompiles=max_recompiles, tier=tier)
+        return lambda f: compile(f, dynamic=dynamic, max_recompiles=max_recompiles, tier=tier)
     if not callable(f):
         raise TypeError(f"compile(): f must be a function, not {type(f).__name__}")
+    if not isinstance(dynamic, bool):
+        raise ValueError(f"compile(): dynamic must be True or False, not {dynamic!r}")
     if isinstance(max_recompiles, bool) or not isinstance(max_recompiles, int) or max_recompiles < 1:
         raise ValueError(f"compile(): max_recompiles must be an integer of 1 or more, not {max_recompiles!r}")
     if isinstance(tier, bool) or tier not in (None, 0, 1):
         raise ValueError(f"compile(): tier must be None, 0 or 1, not {tier!r}")
-    compiled = _C._compiled(f, max_recompiles, _default_tier() if tier is None else tier)
+    compiled = _C._compiled(f, max_recompiles, dynamic, _default_tier() if tier is None else tier)
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         if (value := getattr(f, name, None)) is not None:
             setattr(compiled, name, value)

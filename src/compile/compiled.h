@@ -48,7 +48,7 @@ class Compiled : public std::enable_shared_from_this<Compiled> {
   /// Why it does not serve these.
   struct Difference {
     std::string what;         ///< empty where nothing differs
-    bool only_sizes = false;  ///< sizes or strides, which are no other signature
+    bool only_sizes = false;  ///< sizes, strides or numbers, which are no other signature
   };
   Difference difference(const ModeKey& mode, std::span<TensorImpl* const> arguments,
                         std::span<const std::string> names) const;

@@ -82,8 +82,12 @@ Tree take_apart(PyObject* o, std::vector<PyObject*>& leaves) {
   return t;
 }
 
-/// Whether the object has this shape; its tensors are appended to `leaves`.
-bool fits(const Tree& t, PyObject* o, SmallVector<TensorImpl*, 16>& leaves) {
+bool is_number(PyObject* o) { return PyFloat_CheckExact(o) || PyLong_CheckExact(o) || PyComplex_CheckExact(o); }
+
+/// Whether the object has this shape; its tensors are appended to `leaves`. With `any_numbers`, a number may be another
+/// of its type.
+bool fits(const Tree& t, PyObject* o, SmallVector<TensorImpl*, 16>& leaves, bool any_numbers = false) {
+  const auto item_fits = [&](std::size_t i, PyObject* item) { return fits(t.items[i], item, leaves, any_numbers); };
   switch (t.kind) {
     case Tree::tensor:
       if (reinterpret_cast<PyObject*>(Py_TYPE(o)) != t.object.get()) return false;
@@ -95,7 +99,7 @@ bool fits(const Tree& t, PyObject* o, SmallVector<TensorImpl*, 16>& leaves) {
       const Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
       if (n != static_cast<Py_ssize_t>(t.items.size())) return false;
       for (Py_ssize_t i = 0; i < n; ++i) {
-        if (!fits(t.items[static_cast<std::size_t>(i)], PySequence_Fast_GET_ITEM(o, i), leaves)) return false;
+        if (!item_fits(static_cast<std::size_t>(i), PySequence_Fast_GET_ITEM(o, i))) return false;
       }
       return true;
     }
@@ -105,12 +109,13 @@ bool fits(const Tree& t, PyObject* o, SmallVector<TensorImpl*, 16>& leaves) {
       PyObject *key, *item;
       while (PyDict_Next(o, &at, &key, &item) != 0) {  // in their order, which f may see
         if (!same_value(PyTuple_GET_ITEM(t.keys.get(), i), key)) return false;
-        if (!fits(t.items[static_cast<std::size_t>(i)], item, leaves)) return false;
+        if (!item_fits(static_cast<std::size_t>(i), item)) return false;
         ++i;
       }
       return true;
     }
     default:
+      if (any_numbers && Py_TYPE(t.object.get()) == Py_TYPE(o) && is_number(o)) return true;
       return same_value(t.object.get(), o);
   }
 }
@@ -188,6 +193,7 @@ struct State {
   std::list<std::shared_ptr<Entry>> entries;  // the one used last first
   std::int64_t signatures = 0, traces = 0, hits = 0;
   std::int64_t most_signatures = 64;
+  bool dynamic = true;  // sizes and numbers are no part of a signature
   lazy::Tier tier = lazy::Tier::automatic;
 };
 constexpr std::size_t most_entries = 256;  // of all sizes together; the one not used for longest goes
@@ -252,10 +258,13 @@ Compiled::Difference difference(PyObject* function, const Entry& e, const Argume
   const std::vector<std::string> names = argument_names(function, a.positional, a.names);
   SmallVector<TensorImpl*, 16> leaves;
   std::vector<std::string> paths;
+  Compiled::Difference numbers;
   for (Py_ssize_t i = 0; i < a.count(); ++i) {
     const auto at = static_cast<std::size_t>(i);
     const Tree& tree = e.arguments[at];
-    if (!fits(tree, a.all[i], leaves)) {
+    SmallVector<TensorImpl*, 16> exactly;
+    if (!fits(tree, a.all[i], exactly)) {
+      const bool is_signature = !fits(tree, a.all[i], leaves, true);
       std::vector<PyObject*> found;
       const Tree now = take_apart(a.all[i], found);
       const auto shown = [](const Tree& t) -> std::string {
@@ -266,19 +275,24 @@ Compiled::Difference difference(PyObject* function, const Entry& e, const Argume
         return s != nullptr ? s : "?";
       };
       const std::string is = shown(now), was = shown(tree);
-      return {
-          names[at] + (is == was ? " has another structure or other values in it" : " is " + is + ", and was " + was),
-          false};
+      const std::string what =
+          names[at] + (is == was ? " has another structure or other values in it" : " is " + is + ", and was " + was);
+      if (is_signature) return {what, false};
+      numbers = {what, true};
+    } else {
+      for (TensorImpl* t : exactly) leaves.push_back(t);
     }
     name_leaves(tree, names[at], paths);
   }
-  return e.compiled->difference(ModeKey::now(), {leaves.data(), leaves.size()}, paths);
+  const Compiled::Difference d = e.compiled->difference(ModeKey::now(), {leaves.data(), leaves.size()}, paths);
+  return numbers.what.empty() || !(d.what.empty() || d.only_sizes) ? d : numbers;
 }
 
 [[noreturn]] void throw_too_many(const State& s, PyObject* function, const std::string& what) {
   throw Unsupported("compile(): " + name_of(function) + " has been traced for " + std::to_string(s.signatures) +
                         " signatures, and here is another: " + what +
-                        "; pass what changes as a tensor, hl.asarray(value), or write compile(f, max_recompiles=n)",
+                        "; pass what changes as a tensor, hl.asarray(value), or write compile(f, " +
+                        (s.dynamic ? "" : "dynamic=True) or compile(f, ") + "max_recompiles=n)",
                     {{"signatures", s.signatures}, {"changed", what}});
 }
 
@@ -361,7 +375,7 @@ std::shared_ptr<Entry> look_up(CompiledObject& self, const Arguments& a, SmallVe
   for (auto at = s.entries.begin(); at != s.entries.end() && new_signature; ++at) {
     const Compiled::Difference d = difference(self.function, **at, a);
     if (at == s.entries.begin()) changed = d.what;
-    new_signature = !d.only_sizes;
+    new_signature = !s.dynamic || !d.only_sizes;
   }
   if (new_signature && s.signatures >= s.most_signatures) throw_too_many(s, self.function, changed);
   std::shared_ptr<Entry> e = trace(self, a);
@@ -444,7 +458,7 @@ void dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyObject* make(PyObject* function, std::int64_t most_signatures, lazy::Tier tier) {
+PyObject* make(PyObject* function, std::int64_t most_signatures, bool dynamic, lazy::Tier tier) {
   PyObject* const o = compiled_type->tp_alloc(compiled_type, 0);
   if (o == nullptr) return nullptr;
   CompiledObject& c = of(o);
@@ -452,6 +466,7 @@ PyObject* make(PyObject* function, std::int64_t most_signatures, lazy::Tier tier
   c.function = Py_NewRef(function);
   c.state = new State;
   c.state->most_signatures = most_signatures;
+  c.state->dynamic = dynamic;
   c.state->tier = tier;
   return o;
 }
@@ -608,9 +623,9 @@ void bind_compile(nb::module_& m) {
   if (compiled_type == nullptr ||
       PyModule_AddObjectRef(m.ptr(), "CompiledFunction", reinterpret_cast<PyObject*>(compiled_type)) < 0)
     throw nb::python_error();
-  m.def("_compiled", [](nb::handle function, std::int64_t most_signatures, int tier) {
+  m.def("_compiled", [](nb::handle function, std::int64_t most_signatures, bool dynamic, int tier) {
     const lazy::Tier wanted = tier < 0 ? lazy::Tier::automatic : tier == 0 ? lazy::Tier::first : lazy::Tier::generated;
-    PyObject* o = make(function.ptr(), most_signatures, wanted);
+    PyObject* o = make(function.ptr(), most_signatures, dynamic, wanted);
     if (o == nullptr) throw nb::python_error();
     return nb::steal(o);
   });

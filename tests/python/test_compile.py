@@ -595,22 +595,52 @@ def test_what_makes_another_signature():
     assert compiled.cache()["signatures"] == 4
     compiled(hl.ones(3), 2), compiled(hl.ones(3), 2.0), compiled(hl.ones(3), k=2)
     assert compiled.cache()["signatures"] == 7
+    compiled(hl.ones(3), 3), compiled(hl.ones(6), 2.5), compiled(hl.ones(4), k=4)  # nor do numbers
+    assert compiled.cache()["signatures"] == 7
+    compiled(hl.ones(6, dtype=hl.float64), 2.5)  # but a dtype does, whatever else is new
+    assert compiled.cache()["signatures"] == 8
     with hl.autocast():
         compiled(hl.ones(3))
-    assert compiled.cache()["signatures"] == 8
-    assert [compiled(hl.ones(3), k).item() for k in ()] == []
+    assert compiled.cache()["signatures"] == 9
     assert compiled(hl.ones(1), 0.0).tolist() == [0.0] and str(compiled(hl.ones(1), -0.0).tolist()) == "[-0.0]"
 
 
 def test_too_many_signatures_name_what_changed():
-    compiled = hl.compile(lambda x, k: x * k, max_recompiles=3)
-    for k in range(3):
+    compiled = hl.compile(lambda x, k: x * (2 if k == "two" else 3), max_recompiles=3)
+    for k in ("one", "two", "three"):
         compiled(hl.ones(2), k)
-    with pytest.raises(hl.Unsupported, match=r"k is 3, and was 2; pass what changes as a tensor"):
-        compiled(hl.ones(2), 3)
-    compiled(hl.ones(2), 1)
+    with pytest.raises(hl.Unsupported, match=r"k is 'four', and was 'three'; pass what changes as a tensor"):
+        compiled(hl.ones(2), "four")
+    compiled(hl.ones(2), "two")
     with pytest.raises(hl.Unsupported, match="x is float64, and was float32"):
-        compiled(hl.ones(2, dtype=hl.float64), 1)
+        compiled(hl.ones(2, dtype=hl.float64), "two")
+
+
+def test_without_dynamic_each_size_and_number_is_a_signature():
+    compiled = hl.compile(lambda x, k: x * k, dynamic=False, max_recompiles=3)
+    for n, k in ((2, 0.5), (3, 0.5), (3, 1.5), (2, 0.5)):
+        assert compiled(hl.ones(n), k).tolist() == [k] * n
+    with pytest.raises(hl.Unsupported, match=r"k is 2.5, and was 0.5; .* compile\(f, dynamic=True\)"):
+        compiled(hl.ones(2), 2.5)
+    with pytest.raises(ValueError, match="dynamic must be True or False, not 1"):
+        hl.compile(hl.sin, dynamic=1)
+
+
+def test_a_number_that_changes_at_each_call():
+    """A schedule of learning rates: always the value of this call, one signature, plans that do not pile up."""
+
+    @hl.compile
+    def step(w, g, lr, settings):
+        w -= lr * (g + settings["decay"] * w) / (1 - settings["beta"][0] ** settings["t"])
+
+    w, v, g = hl.ones(50), hl.ones(50), hl.asarray(np.linspace(-1, 1, 50, dtype=np.float32))
+    for t in range(1, 400):
+        lr, settings = 0.1 / t, {"decay": 1e-3 * t, "beta": (0.9, "adam"), "t": t}
+        with hl.no_grad():
+            step(w, g, lr, settings)
+            v -= lr * (g + settings["decay"] * v) / (1 - 0.9**t)
+    assert same(w, v)
+    assert step.cache()["signatures"] == 1 and step.cache()["entries"] <= 256
 
 
 def test_methods_decorators_recursion_and_threads():
