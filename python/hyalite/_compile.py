@@ -20,6 +20,10 @@ def compile(f=None, /, *, dynamic=True, max_recompiles=64, tier=None):
     happen at each call, in their order. Other effects, such as print(), happen only while `f` is traced. With arguments
     on a device that computes later, such as "opencl", `f` itself is called: its ops wait there, and are fused.
 
+    Gradients of any order go through it. The first is a plan too; for one that is differentiated again
+    (`create_graph=True`, `hl.hessian`) `f` is called once more, op by op: it must do the same, and write nothing.
+    `compile` of the gradient, `hl.compile(hl.grad(f))`, makes a plan of all of it.
+
     Args:
         f: the function; without it, a decorator is returned.
         dynamic: whether sizes and numbers may be others from call to call; if not, each is a signature of its own.

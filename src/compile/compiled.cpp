@@ -219,8 +219,9 @@ void Trace::plan_backward(lazy::Roots& roots) {
   back.plan.emplace(wanted, slot, at_once({}), tier_);
 }
 
-std::shared_ptr<const Compiled> Trace::finish(std::span<TensorImpl* const> results) {
+std::shared_ptr<const Compiled> Trace::finish(std::span<TensorImpl* const> results, Compiled::Again again) {
   Compiled& c = *compiled_;
+  c.again_ = std::move(again);
   lazy::Roots roots;
   for (TensorImpl* t : results) c.results_.push_back(result_of(*t, roots));
   for (const Before& b : before_) {

@@ -1,6 +1,7 @@
 /// One traced run of a function, made ready to run again on other tensors without the function.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -76,6 +77,8 @@ class Compiled : public std::enable_shared_from_this<Compiled> {
   Times measure(std::span<TensorImpl* const> arguments, double seconds) const;
   /// Of the gradients of the results; null where none was wanted.
   const lazy::Plan* backward_plan() const { return backward_ ? &*backward_->plan : nullptr; }
+  /// The function itself on such arguments, op by op; its results. For gradients that are recorded themselves.
+  using Again = std::function<std::vector<Tensor>(std::span<const TensorRef> arguments)>;
 
  private:
   friend class Trace;
@@ -137,6 +140,7 @@ class Compiled : public std::enable_shared_from_this<Compiled> {
   lazy::Roots roots_;
   std::optional<lazy::Plan> plan_;
   std::optional<Backward> backward_;
+  Again again_;
 };
 
 /// Follows the function. What it does to tensors that were there is undone when this goes, to be done by the plan.
@@ -160,7 +164,7 @@ class Trace {
   /// Follows the gradients of what the function returned, where any is wanted; while it may still run.
   void differentiate(std::span<TensorImpl* const> results);
   /// Of what the function returned. Throws Unsupported where a value has left the function by another way.
-  std::shared_ptr<const Compiled> finish(std::span<TensorImpl* const> results);
+  std::shared_ptr<const Compiled> finish(std::span<TensorImpl* const> results, Compiled::Again again);
   /// The line of a traced tensor that somebody still holds; empty where nobody does. Asked after the results are gone.
   std::string escaped() const;
 

@@ -1,10 +1,13 @@
 /// Gradients of a compiled call.
 #include "compile/compiled_node.h"
 
+#include <algorithm>
+
 #include "apply.h"
 #include "explain/record_op.h"
 #include "record/autograd_meta.h"
 #include "record/forward.h"
+#include "record/graph.h"
 #include "tensor/context.h"
 #include "tensor/location.h"
 
@@ -20,41 +23,117 @@ Ref<CompiledNode> CompiledNode::make(std::shared_ptr<const Compiled> compiled, s
     const Compiled::Backward::Target& t = back.targets[i];
     n->next()[i] = gradient_edge(t.argument >= 0 ? *arguments[static_cast<std::size_t>(t.argument)] : *t.held);
   }
-  const auto keep = [&](Storage* s, std::int64_t shift) {
-    s->mark_saved();
-    n->memory_.push_back({Ref<Storage>::share(s), shift, s->version()});
-  };
+  n->compiled_ = std::move(compiled);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (back.reads[i]) {
-      keep(inputs[i].storage, inputs[i].shift);
+      n->keep(*inputs[i].storage, inputs[i].shift);
     } else {
       n->memory_.emplace_back();
     }
   }
   n->memory_.resize(n->memory_.size() + back.outputs.size());
-  for (const int place : back.kept) keep(made[static_cast<std::size_t>(place)].get(), 0);
-  n->compiled_ = std::move(compiled);
+  for (const int place : back.kept) n->keep(*made[static_cast<std::size_t>(place)], 0);
+  n->keep(arguments);
   return n;
+}
+
+/// What others may write without a version is copied, as by the nodes of ops.
+void CompiledNode::keep(Storage& s, std::int64_t shift) {
+  if (s.exposed()) {
+    const TensorRef whole = TensorImpl::make(Dtype::uint8, {}, DimList{static_cast<std::int64_t>(s.bytes())},
+                                             DimList{1}, Ref<Storage>::share(&s));
+    const Ref<Storage> copy = clone(*whole)->storage_ref();
+    memory_.push_back({copy, shift, copy->version()});
+    return;
+  }
+  s.mark_saved();
+  memory_.push_back({Ref<Storage>::share(&s), shift, s.version()});
+}
+
+void CompiledNode::keep(std::span<TensorImpl* const> arguments) {
+  const Compiled::Backward& back = *compiled_->backward_;
+  const bool values = !back.kept.empty() || std::ranges::find(back.reads, true) != back.reads.end();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    TensorImpl& t = *arguments[i];
+    Argument a;
+    a.same = compiled_->arguments_[i].same;
+    const auto target = std::ranges::find(back.targets, a.same, &Compiled::Backward::Target::argument);
+    if (target != back.targets.end()) a.edge = static_cast<int>(target - back.targets.begin());
+    if (!values) {
+      a.tensor = TensorImpl::make(t.dtype(), t.device(), t.shape(), row_major(t.shape()), {});
+    } else if (t.storage()->exposed()) {
+      a.tensor = clone(t);
+    } else {
+      a.tensor = detached(t);
+      t.storage()->mark_saved();
+    }
+    if (values) a.version = a.tensor->storage()->version();
+    arguments_.push_back(std::move(a));
+  }
+  for (const Compiled::Slot& s : compiled_->slots_) held_versions_.push_back(s.held ? s.held->version() : 0);
+}
+
+namespace {
+
+void check_version(const Storage& s, std::uint32_t version) {
+  if (s.version() == version) return;
+  const Location writer = s.last_writer();
+  const std::string line = describe(writer);
+  release_location(writer);
+  throw VersionMismatch("backward(): a compiled function reads memory again that was written in place since" +
+                            (line.empty() ? std::string() : " at " + line) + "; write y = x + ... for a new tensor",
+                        {{"saved_version", static_cast<std::int64_t>(version)},
+                         {"current_version", static_cast<std::int64_t>(s.version())}});
+}
+
+}  // namespace
+
+void CompiledNode::recorded(std::span<const Tensor> grads, std::uint64_t wanted, std::span<Tensor> result) {
+  const Compiled& c = *compiled_;
+  if (!c.gradients_.empty() || std::ranges::any_of(c.slots_, &Compiled::Slot::written)) {
+    throw Unsupported(
+        "backward(): a compiled function that writes in place, or leaves gradients, has no second derivative; compile "
+        "the gradient, as hl.compile(hl.grad(f)), or call f itself");
+  }
+  std::vector<TensorRef> arguments;
+  for (const Argument& a : arguments_) {
+    const auto place = static_cast<int>(arguments.size());
+    if (a.same != place) {
+      arguments.push_back(arguments[static_cast<std::size_t>(a.same)]);
+      continue;
+    }
+    // Without values, the gradient is the same for all of them.
+    const bool values = a.tensor->storage() != nullptr;
+    if (values) check_version(*a.tensor->storage(), a.version);
+    const Tensor none = values ? Tensor() : zeros(to_vector(a.tensor->shape()), a.tensor->dtype(), {});
+    arguments.push_back(detached(values ? *a.tensor : *none.impl()));
+    if (a.edge < 0) continue;
+    const Edge& e = next()[static_cast<std::size_t>(a.edge)];
+    if (e.node) set_history(*arguments.back(), e.node, e.output);
+  }
+  for (std::size_t i = 0; i < held_versions_.size(); ++i) {
+    if (c.slots_[i].held) check_version(*c.slots_[i].held, held_versions_[i]);
+  }
+  std::vector<Tensor> outputs;
+  {
+    const ScopedSet<bool> grad_mode(context().grad_mode, true);
+    const ScopedSet<Autocast> autocast(context().autocast, {c.mode_.autocast, c.mode_.autocast_dtype});
+    const std::vector<Tensor> all = c.again_(arguments);
+    for (const int k : c.backward_->outputs) outputs.push_back(all[static_cast<std::size_t>(k)]);
+  }
+  std::vector<Tensor> found = gradients_at(next(), outputs, grads, true);
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    if ((wanted >> (i & 63) & 1) != 0) result[i] = std::move(found[i]);
+  }
 }
 
 void CompiledNode::backward(std::span<const Tensor> grads, std::uint64_t wanted, bool create_graph,
                             std::span<Tensor> result) {
   const Compiled::Backward& back = *compiled_->backward_;
-  if (create_graph) {
-    throw Unsupported(
-        "backward(): a compiled function has no second derivative of its own; compile the gradient, as "
-        "hl.compile(hl.grad(f)), or call f itself");
-  }
   for (const Kept& k : memory_) {
-    if (!k.storage || k.storage->version() == k.version) continue;
-    const Location writer = k.storage->last_writer();
-    const std::string line = describe(writer);
-    release_location(writer);
-    throw VersionMismatch("backward(): a compiled function reads memory again that was written in place since" +
-                              (line.empty() ? std::string() : " at " + line) + "; write y = x + ... for a new tensor",
-                          {{"saved_version", static_cast<std::int64_t>(k.version)},
-                           {"current_version", static_cast<std::int64_t>(k.storage->version())}});
+    if (k.storage) check_version(*k.storage, k.version);
   }
+  if (create_graph) return recorded(grads, wanted, result);
   // In memory of their own, row-major, as they were foreseen.
   std::vector<Tensor> dense;
   std::vector<lazy::Memory> inputs;

@@ -18,7 +18,10 @@ class CompiledNode final : public Node {
                 std::span<Tensor> result) override;
   std::vector<Tensor> forward(std::span<const Tensor> tangents, bool create_graph) override;
   bool saves_values() const override { return true; }
-  void release_saved() noexcept override { memory_.clear(); }
+  void release_saved() noexcept override {
+    memory_.clear();
+    arguments_.clear();
+  }
   int outputs() const override { return static_cast<int>(compiled_->backward_->outputs.size()); }
 
  private:
@@ -29,8 +32,22 @@ class CompiledNode final : public Node {
     std::int64_t shift = 0;
     std::uint32_t version = 0;
   };
+  /// An argument as it was, without its history, to which an edge leads.
+  struct Argument {
+    TensorRef tensor;  // only its form where no gradient reads a value
+    std::uint32_t version = 0;
+    int edge = -1;
+    int same = 0;  // the first argument that is this very tensor
+  };
+  void keep(Storage& s, std::int64_t shift);
+  void keep(std::span<TensorImpl* const> arguments);
+  /// By the ops of the function itself, so that they are recorded.
+  void recorded(std::span<const Tensor> grads, std::uint64_t wanted, std::span<Tensor> result);
+
   std::shared_ptr<const Compiled> compiled_;
   std::vector<Kept> memory_;  // inputs by slot, the gradients' places, then what was kept
+  std::vector<Argument> arguments_;
+  std::vector<std::uint32_t> held_versions_;  // by slot, of memory that the function reached by other names
 };
 
 }  // namespace hyalite

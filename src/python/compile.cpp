@@ -17,6 +17,7 @@
 #include "compute/jit/disk_cache.h"
 #include "compute/jit/llvm.h"
 #include "explain/record_op.h"
+#include "python/gil.h"
 #include "python/interop.h"
 #include "python/tensor_object.h"
 #include "record/autograd_meta.h"
@@ -309,6 +310,55 @@ void complete(PlanGraph& g, PyObject* function, const Entry& e) {
   g.calls = e.calls;
 }
 
+/// The function on other tensors, for what is recorded; that keeps neither the function nor the entry alive, which may
+/// lead to it.
+class CallAgain {
+ public:
+  CallAgain(PyObject* function, const std::shared_ptr<Entry>& e)
+      : function_(check(PyWeakref_NewRef(function, nullptr)),
+                  [](PyObject* reference) {
+                    if (Py_IsInitialized() == 0) return;
+                    const PyGILState_STATE state = ensure_gil();
+                    Py_DECREF(reference);
+                    PyGILState_Release(state);
+                  }),
+        entry_(e) {}
+
+  std::vector<Tensor> operator()(std::span<const TensorRef> arguments) const {
+    struct Gil {
+      const PyGILState_STATE state = ensure_gil();
+      ~Gil() { PyGILState_Release(state); }
+    } const gil;
+    const std::shared_ptr<Entry> e = entry_.lock();
+    const Owned self = Owned::borrow(PyWeakref_GetObject(function_.get()));
+    if (!e || self.get() == Py_None) {
+      throw AutogradError(
+          "backward(): the compiled function is gone, or has a newer plan in its place, and its second derivative is "
+          "made by calling it again; keep it while gradients are taken",
+          {});
+    }
+    SmallVector<TensorRef, 4> tensors;
+    for (const TensorRef& t : arguments) tensors.push_back(t);
+    std::vector<Owned> objects;
+    std::vector<PyObject*> all;
+    std::size_t next = 0;
+    for (const Tree& t : e->arguments) all.push_back(objects.emplace_back(put_together(t, tensors, next)).get());
+    const Owned returned(check(PyObject_Vectorcall(of(self.get()).function, all.data(),
+                                                   static_cast<std::size_t>(e->positional), e->names.get())));
+    SmallVector<TensorImpl*, 16> found;
+    if (!fits(e->result, returned.get(), found, true)) {
+      throw AutogradError("backward(): a compiled function returned something else when it was called again", {});
+    }
+    std::vector<Tensor> results;
+    for (TensorImpl* t : found) results.push_back(Tensor::share(t));
+    return results;
+  }
+
+ private:
+  std::shared_ptr<PyObject> function_;  // a weak reference
+  std::weak_ptr<Entry> entry_;
+};
+
 /// Runs the function under a tracer.
 std::shared_ptr<Entry> trace(CompiledObject& self, const Arguments& a) {
   auto e = std::make_shared<Entry>();
@@ -333,7 +383,7 @@ std::shared_ptr<Entry> trace(CompiledObject& self, const Arguments& a) {
     const Trace::Running running(t);
     t.differentiate(values);
   }
-  e->compiled = t.finish(values);
+  e->compiled = t.finish(values, CallAgain(reinterpret_cast<PyObject*>(&self), e));
   returned = Owned();
   if (!t.escaped().empty()) {
     PyGC_Collect();
