@@ -192,3 +192,78 @@ def test_dead_and_equal_calls_do_not_run():
 
     compiled = check(f, X)
     assert compiled.plan().nodes == 2 and compiled.plan().kernels == 1
+
+
+CONSTANTS = {
+    "ones": (lambda x: x + hl.ones(x.shape), 1), "zeros like": (lambda x: hl.where(x > 0, x, hl.zeros_like(x)), 1),
+    "a number": (lambda x: hl.where(x > hl.full((), 0.25), x, -1e9), 1), "of both": (lambda x: hl.full_like(x, 3), 1),
+    "the larger": (lambda x: hl.ones(x.shape) * x[0], 1), "two": (lambda x: hl.ones(7) * hl.full(7, 2.5), 1),
+    "an exponent": (lambda x: x ** hl.full(x.shape, 2.0), 1),
+    "broadcast": (lambda x: hl.full(x.shape[1:], 2.0) * x, 1), "cast": (lambda x: hl.full(x.shape[1:], 2) * x, 2),
+    "bools": (lambda x: (x > 0) & hl.ones(x.shape, dtype=hl.bool), 1),
+    "reduced": (lambda x: hl.ones(x.shape).sum() + x, 3),
+    "written": (lambda x: hl.zeros_like(x).__iadd__(x), 1), "a part": (lambda x: part_of_ones(x), 3),
+    "float16": (lambda x: x.astype(hl.float16) * hl.full(x.shape, 0.1, dtype=hl.float16), 1),
+    "complex": (lambda x: x.astype(hl.complex64) * hl.full(x.shape, 1 + 2j), 1),
+    "views": (lambda x: hl.ones((x.shape[1], 1)).T * x + hl.ones((3, *x.shape))[1], 1),
+    "a gradient": (lambda x: hl.grad(lambda x: (hl.tanh(x) * hl.full(x.shape, 2.0)).sum())(x), 1),
+    "an integer": (lambda x: (x * 9).astype(hl.int32) // hl.full(x.shape, -2), 1),
+}  # fmt: skip
+
+
+def part_of_ones(x):
+    y = hl.ones(x.shape)
+    y[:, ::2] = x[:, ::2]
+    return y * 2
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_what_is_one_number_is_no_memory(name):
+    f, kernels = CONSTANTS[name]
+    compiled = check(f, X)
+    assert compiled.plan().kernels <= kernels, compiled.plan()
+    assert hl.verify(f, X)
+    (there,) = hl.verify(f, X).devices.values()
+    assert there["problem"] == "" and (there["differences"] == [] or name in ("a gradient", "an exponent")), there
+
+
+CONCATS = {
+    "two": (lambda x, y: hl.concat([x * 2, hl.sin(x)]), 2),
+    "of three": (lambda x, y: hl.concat([x * 2, x, -x], axis=1), 3),
+    "then more": (lambda x, y: hl.concat([x * y, x + y], axis=-1) * 3, 3),
+    "used again": (lambda x, y: used_again(x), 3),
+    "of parts": (lambda x, y: hl.concat([(x * 2)[1:3], (x * 3)[::-1]]), 3),
+    "stack": (lambda x, y: hl.stack([x + 1, x + 2]), 4),
+    "of inputs": (lambda x, y: hl.concat([x, x, x]), 1),
+    "all of it": (lambda x, y: hl.concat([x * 2, y * 2], axis=None), 3),
+    "an empty one": (lambda x, y: hl.concat([x[:0] * 2, x * 3, x[:0]]), 2), "nested": (lambda x, y: nested(x), 6),
+    "the same": (lambda x, y: hl.concat([t := x * 2, t, t]), 3),
+    "of casts": (lambda x, y: hl.concat([x, x.astype(hl.int32)]), 2),
+    "gradients": (lambda x, y: hl.grad(lambda x: (hl.concat([hl.tanh(x), x * 2]) ** 2).sum())(x), 5),
+    "written after": (lambda x, y: written_after(x), 3),
+}  # fmt: skip
+
+
+def used_again(x):
+    t = hl.exp(x)
+    return hl.concat([t, t * 2]), t, hl.sum(t)
+
+
+def nested(x):
+    inner = hl.concat([x * 2, x * 3])
+    return hl.concat([inner * 2, x + 1, inner[: x.shape[0]]]), inner
+
+
+def written_after(x):
+    t = hl.concat([x * 2, x * 3])
+    t[1] = 5
+    return t
+
+
+@pytest.mark.parametrize("name", CONCATS)
+def test_parts_are_computed_where_they_belong(name):
+    f, kernels = CONCATS[name]
+    y = Y if name != "then more" else X
+    compiled = check(f, X, y)
+    assert compiled.plan().kernels <= kernels, compiled.plan()
+    assert hl.verify(f, X, y)

@@ -44,9 +44,9 @@ std::string Node::name() const {
     case NodeKind::gradient:
       return std::string(op->name()) + " gradient of " + op->params[static_cast<std::size_t>(operand)];
     case NodeKind::copy:
-      return "copy";
+      return op != nullptr ? std::string(op->name()) : "copy";
     case NodeKind::fill:
-      return "fill";
+      return op != nullptr ? std::string(op->name()) : "fill";
     default:
       return "memory";
   }

@@ -1,9 +1,11 @@
 /// Calls, copies and fills become nodes; a write is a new value of the memory that it writes.
 #include "compute/lazy/nodes.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "ops/creation.h"
 #include "ops/movement.h"
 
 namespace hyalite::lazy {
@@ -36,6 +38,46 @@ void write(GraphBuilder& b, const NodeRef& n, TensorImpl& target) {
   b.set_value(s, {n, 0});
 }
 
+/// The number that every element of an operand is, where the graph knows it.
+const Operand* known(const Input& i) {
+  const Node* n = i.use.from.node.get();
+  const bool fills = n != nullptr && n->kind == NodeKind::fill && n->op != nullptr && !n->base.node;
+  if (!fills || is_complex(n->out[0]->dtype()) || i.use.form->dtype() != n->out[0]->dtype()) return nullptr;
+  return &n->in[0].number;
+}
+
+void take_number(Input& i, const Operand& number) {
+  i.number = number;
+  i.is_number = true;
+  i.use = {};
+}
+
+/// Operands that are constants become numbers, where the other ones alone give the shape: eager calls run these nodes
+/// too. An exponent stays, since powers with a number may be computed in another way.
+void take_numbers(std::vector<Input>& in, const Validated& v) {
+  const OpInfo& op = v.call().op;
+  if (op.elementwise < 0 || v.mixed() || v.real_operand() >= 0 || op.schema.check == Check::integer_exponent) return;
+  for (Input& i : in) {
+    const Operand* number = known(i);
+    if (number == nullptr) continue;
+    DimList shape;
+    bool others = false;
+    for (const Input& other : in) {
+      if (&other == &i || !other.use.from.node) continue;
+      others = true;
+      broadcast_into(shape, other.use.form->shape());
+    }
+    if (others && same_dims(shape, v.shape())) take_number(i, *number);
+  }
+}
+
+/// Whether the operand is what a fused op makes, as it makes it.
+bool comes_fused(GraphBuilder& b, const TensorImpl& t) {
+  const Use u = b.read(t);
+  const Node& n = *u.from.node;
+  return n.is_elementwise() && !n.base.node && same_form(*u.form, *n.out[static_cast<std::size_t>(u.from.output)]);
+}
+
 /// A node with these operands. Inputs of the graph that are met here come before it.
 NodeRef make_node(GraphBuilder& b, NodeKind kind, std::vector<Input> in, const TensorImpl* target) {
   if (target != nullptr) b.value_of(*target->storage());
@@ -46,8 +88,38 @@ NodeRef make_node(GraphBuilder& b, NodeKind kind, std::vector<Input> in, const T
 
 }  // namespace
 
+namespace {
+
+/// Memory into whose parts the operands are written, by those who compute them.
+Outputs add_concat(GraphBuilder& b, const Validated& v, int axis) {
+  const Call& c = v.call();
+  const NodeRef memory = Node::make(NodeKind::empty);
+  memory->out.push_back(form_of(v.out_dtype(), v.shape(), v.strides(), 0));
+  TensorRef whole = b.foreseen(memory, 0);
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < c.in.size(); ++i) {
+    const TensorImpl& x = c.x(static_cast<int>(i));
+    if (x.numel() == 0) continue;
+    const TensorRef part =
+        TensorImpl::make(whole->dtype(), whole->device(), x.shape(), whole->strides(), whole->storage_ref(),
+                         at * whole->strides()[static_cast<std::size_t>(axis)]);
+    add_copy(b, x, *part);
+    b.value_of(*whole->storage()).node->op = &c.op;
+    at += x.shape()[static_cast<std::size_t>(axis)];
+  }
+  return Outputs(std::move(whole));
+}
+
+}  // namespace
+
 Outputs add_call(GraphBuilder& b, const Validated& v, TensorImpl* target) {
   const Call& c = v.call();
+  const auto* concat = target == nullptr && c.attrs != nullptr ? c.attrs->get_if<ConcatBackward::Attr>() : nullptr;
+  if (concat != nullptr && concat->axis && !v.shape().empty()) {
+    const auto fused = [&](const Operand& o) { return o.tensor != nullptr && comes_fused(b, *o.tensor); };
+    if (std::ranges::any_of(c.in, fused))
+      return add_concat(b, v, normalize_axis(*concat->axis, static_cast<int>(v.shape().size()), c.op.name().data()));
+  }
   std::vector<Input> in(c.in.size());
   for (std::size_t i = 0; i < c.in.size(); ++i) {
     if (c.in[i].tensor != nullptr) {
@@ -57,7 +129,17 @@ Outputs add_call(GraphBuilder& b, const Validated& v, TensorImpl* target) {
       in[i].is_number = true;
     }
   }
-  const NodeRef n = make_node(b, NodeKind::call, std::move(in), target);
+  take_numbers(in, v);
+  const auto* full = c.attrs != nullptr ? c.attrs->get_if<FullBackward::Attr>() : nullptr;
+  if (full != nullptr) {
+    Operand& number = in.emplace_back().number;
+    in[0].is_number = true;
+    number.dtype = v.out_dtype();
+    number.scalar = full->value;
+    number.bytes = {};
+    encode_scalar(full->value, number.dtype, number.bytes.data());
+  }
+  const NodeRef n = make_node(b, full != nullptr ? NodeKind::fill : NodeKind::call, std::move(in), target);
   n->op = &c.op;
   n->attrs = AttrRef::share(c.attrs);
   n->computed = v.dtype();
@@ -114,7 +196,9 @@ Tensor add_gradient(GraphBuilder& b, const GradientRequest& q, const Backend& co
     if (!broadcast_into(shape, leaf.impl()->shape())) {
       throw ShapeMismatch("a gradient does not fit its operand", {});
     }
-    if (!leaf.impl()->is_form()) in[i].use = b.read(*leaf.impl());
+    if (leaf.impl()->is_form()) continue;
+    in[i].use = b.read(*leaf.impl());
+    if (const Operand* number = known(in[i])) take_number(in[i], *number);
   }
   const NodeRef n = make_node(b, NodeKind::gradient, std::move(in), nullptr);
   n->op = &q.op;
