@@ -155,7 +155,7 @@ class Walk {
     const std::ptrdiff_t i = end_of(e);
     if (i < 0) return false;
     Tensor& slot = result_[static_cast<std::size_t>(i)];
-    if (g) slot = slot ? add(slot, g) : g;
+    if (g) slot = slot ? add_gradients(slot, g) : g;
     return true;
   }
   /// The inputs to which a gradient came, for their grad.

@@ -326,3 +326,40 @@ def test_cases_55_and_56():
     hl.sum(hl.maximum(hl.sqrt(x * x + y * y), 1e-10)).backward()
     assert x.grad.numpy()[0] == 0 and y.grad.numpy()[0] == 0
     assert gradients(hl.sqrt, f64(0.0, -0.0))[0].tolist() == [np.inf, np.inf]
+
+
+# ---- every way to a gradient ----------------------------------------------------------------------------------------
+
+FOUR = hl.asarray(np.ones((4, 4), np.float32))
+TWO_WAYS = [
+    lambda w: (FOUR[:, :2] @ w[2:4]).sum() + FOUR.sum() * w[0, 0], lambda w: w[2:4].sum(),
+    lambda w: hl.where(w > 2, w, 0).sum() + w[1].sum() + w[0].sum(), lambda w: w[1:][1:].sum() * w[-1].sum(),
+    lambda w: hl.max(w[:2]) + hl.take(w, hl.asarray([1, 3])).sum(), lambda w: (w[:1] * w[1:2]).sum() + hl.max(w),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", TWO_WAYS)
+def test_by_every_way_a_leaf_gets_numbers(f):
+    """Of what several nothings add up to, +0 arrives, whatever walks the graph."""
+
+    def leaf():
+        return hl.asarray(np.ones((6, 3), np.float32)).requires_grad_(True)
+
+    def walked(f, **options):
+        w = leaf()
+        f(w).backward(**{k: [w] for k in options})
+        return w.grad
+
+    def asked(f, **options):
+        w = leaf()
+        return hl.gradients(f(w), [w], **options)[0].detach()
+
+    compiled, again, plain = hl.compile(f), lambda w: hl.checkpoint(f, w), hl.ones((6, 3))
+    found = [walked(g, **options) for g in (f, compiled, again) for options in ({}, {"inputs": 1})]
+    found += [asked(g, create_graph=c) for g in (f, compiled, again) for c in (False, True)]
+    found += [hl.grad(g)(plain) for g in (f, compiled, again)] + [hl.compile(hl.grad(f))(plain)]
+    found += [hl.value_and_grad(f)(plain)[1], hl.jacobian(f)(plain), *[hl.vjp(f, plain)[1](hl.ones(()))][:1]]
+    found = [g[0] if isinstance(g, list | tuple) else g for g in found]
+    for g in found:
+        a = g.numpy()
+        assert np.array_equal(a, found[0].numpy()) and not np.signbit(a[a == 0]).any()
