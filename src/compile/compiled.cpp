@@ -52,6 +52,21 @@ bool serves(const ArgumentKey& k, std::span<TensorImpl* const> arguments, std::s
 
 }  // namespace
 
+void ByteRange::add(const TensorImpl& form) {
+  if (form.numel() == 0) {
+    if (!any()) first = end = 0;
+    return;
+  }
+  const auto size = static_cast<std::int64_t>(itemsize(form.dtype()));
+  std::int64_t from = offset_of(form), to = from + size;
+  for (int i = 0; i < form.ndim(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::int64_t reach = (form.shape()[at] - 1) * form.strides()[at] * size;
+    (reach < 0 ? from : to) += reach;
+  }
+  *this = first < end ? ByteRange{std::min(first, from), std::max(end, to)} : ByteRange{from, to};
+}
+
 ModeKey ModeKey::now() {
   const Context& c = context();
   return {c.grad_mode, c.autocast.enabled, c.autocast.enabled ? c.autocast.dtype : Dtype::float32,
@@ -182,7 +197,12 @@ void Trace::plan_backward(lazy::Roots& roots) {
   int slot = inputs;
   for (const lazy::NodeRef& n : given_) n->slot = slot++;
   std::vector<lazy::Value> open;
-  for (const lazy::Roots::Result& r : wanted.results) open.push_back(r.value);
+  const auto read = [&](const lazy::Value& v, const TensorImpl& form) {
+    if (v.node->kind == lazy::NodeKind::input && v.node->slot >= 0 && v.node->slot < inputs)
+      back.reads[static_cast<std::size_t>(v.node->slot)].add(form);
+    open.push_back(v);
+  };
+  for (const lazy::Roots::Result& r : wanted.results) read(r.value, *r.value.node->out[0]);
   std::set<std::pair<const lazy::Node*, int>> seen;
   while (!open.empty()) {
     const lazy::Value v = open.back();
@@ -196,7 +216,6 @@ void Trace::plan_backward(lazy::Roots& roots) {
             "compile(): a gradient reads a tensor that the function writes in place; return a new one instead, or "
             "compile the gradient too, as hl.compile(hl.value_and_grad(f))");
       }
-      back.reads[static_cast<std::size_t>(n.slot)] = true;
       continue;
     }
     if (n.sequence < boundary_ && n.kind != lazy::NodeKind::empty && (writes || !n.is_elementwise())) {
@@ -209,8 +228,10 @@ void Trace::plan_backward(lazy::Roots& roots) {
       if (known == roots.results.end()) roots.results.push_back({v, kept.get()});
       continue;
     }
-    for (const lazy::Input& in : n.in) open.push_back(in.use.from);
-    open.push_back(n.base);
+    for (const lazy::Input& in : n.in) {
+      if (in.use.from.node) read(in.use.from, *in.use.form);
+    }
+    if (n.base.node) read(n.base, *n.base.node->out[static_cast<std::size_t>(n.base.output)]);
   }
   for (std::size_t i = 0; i < given_.size(); ++i) {
     back.outputs.push_back(outputs_[i]);

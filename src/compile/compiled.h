@@ -33,6 +33,14 @@ struct ArgumentKey {
   int same = 0;               ///< the first argument that is this very tensor
 };
 
+/// Bytes of a piece of memory; a range of none is not the same as no range.
+struct ByteRange {
+  std::int64_t first = 1, end = 0;
+  bool any() const { return first <= end; }
+  /// Takes in the elements of a form.
+  void add(const TensorImpl& form);
+};
+
 /// The recorded run. Made in two parts: `Trace` while the function runs, then this from what it returned.
 class Compiled : public std::enable_shared_from_this<Compiled> {
  public:
@@ -118,7 +126,7 @@ class Compiled : public std::enable_shared_from_this<Compiled> {
     std::vector<int> outputs;          ///< by output of the node: which result it is
     std::vector<TensorRef> forms;      ///< of the outputs' gradients
     std::vector<int> kept;             ///< places among the first plan's results
-    std::vector<bool> reads;           ///< by slot: the memory of the input is read again
+    std::vector<ByteRange> reads;      ///< by slot: of the input's memory, where it lay when it was traced
   };
   /// All memory that the plan takes, copied.
   struct Copies {

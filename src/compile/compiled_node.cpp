@@ -25,34 +25,34 @@ Ref<CompiledNode> CompiledNode::make(std::shared_ptr<const Compiled> compiled, s
   }
   n->compiled_ = std::move(compiled);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (back.reads[i]) {
-      n->keep(*inputs[i].storage, inputs[i].shift);
+    if (back.reads[i].any()) {
+      n->keep(*inputs[i].storage, inputs[i].shift, back.reads[i]);
     } else {
       n->memory_.emplace_back();
     }
   }
   n->memory_.resize(n->memory_.size() + back.outputs.size());
-  for (const int place : back.kept) n->keep(*made[static_cast<std::size_t>(place)], 0);
+  for (const int place : back.kept) n->keep(*made[static_cast<std::size_t>(place)], 0, {});
   n->keep(arguments);
   return n;
 }
 
-/// What others may write without a version is copied, as by the nodes of ops.
-void CompiledNode::keep(Storage& s, std::int64_t shift) {
-  if (s.exposed()) {
-    const TensorRef whole = TensorImpl::make(Dtype::uint8, {}, DimList{static_cast<std::int64_t>(s.bytes())},
-                                             DimList{1}, Ref<Storage>::share(&s));
-    const Ref<Storage> copy = clone(*whole)->storage_ref();
-    memory_.push_back({copy, shift, copy->version()});
+/// What others may write without a version is copied, as by the nodes of ops: only what is read of it.
+void CompiledNode::keep(Storage& s, std::int64_t shift, const ByteRange& bytes) {
+  if (!s.exposed() || bytes.first >= bytes.end) {
+    s.mark_saved();
+    memory_.push_back({Ref<Storage>::share(&s), shift, s.version()});
     return;
   }
-  s.mark_saved();
-  memory_.push_back({Ref<Storage>::share(&s), shift, s.version()});
+  const TensorRef read = TensorImpl::make(Dtype::uint8, {}, DimList{bytes.end - bytes.first}, DimList{1},
+                                          Ref<Storage>::share(&s), shift + bytes.first);
+  const Ref<Storage> copy = clone(*read)->storage_ref();
+  memory_.push_back({copy, -bytes.first, copy->version()});
 }
 
 void CompiledNode::keep(std::span<TensorImpl* const> arguments) {
   const Compiled::Backward& back = *compiled_->backward_;
-  const bool values = !back.kept.empty() || std::ranges::find(back.reads, true) != back.reads.end();
+  const bool values = !back.kept.empty() || std::ranges::any_of(back.reads, &ByteRange::any);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     TensorImpl& t = *arguments[i];
     Argument a;

@@ -39,7 +39,7 @@ class CompiledNode final : public Node {
     int edge = -1;
     int same = 0;  // the first argument that is this very tensor
   };
-  void keep(Storage& s, std::int64_t shift);
+  void keep(Storage& s, std::int64_t shift, const ByteRange& bytes);
   void keep(std::span<TensorImpl* const> arguments);
   /// By the ops of the function itself, so that they are recorded.
   void recorded(std::span<const Tensor> grads, std::uint64_t wanted, std::span<Tensor> result);

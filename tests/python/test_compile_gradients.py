@@ -155,6 +155,26 @@ def test_a_compiled_function_keeps_a_copy_of_what_others_may_write():
     assert np.allclose(hl.gradients(g.sum(), [x])[0].numpy(), 6 * np.linspace(-1, 1, 5))
 
 
+def test_of_what_others_may_write_only_what_is_read_is_copied():
+    """A batch of a large array of NumPy's: the bytes of the batch, not of the array."""
+    a = np.random.default_rng(0).normal(size=(40_000, 50)).astype(np.float32)
+    data, w = hl.asarray(a), normal(50, 3).requires_grad_(True)
+    f = hl.compile(
+        lambda x, y, w: hl.tanh(x[::-1, 5:15] @ w[5:15]).sum() * 2 + (x[1:, 30:] * y[:-1, 30:]).sum() * w[0, 0]
+    )
+    for rows in (slice(100, 200), slice(39_000, 39_100)):
+        x, y = data[rows], data[rows][:, ::-1]
+        before = hl.memory_stats()["allocated_bytes"]
+        value = f(x, y, w)
+        assert hl.memory_stats()["allocated_bytes"] - before < 4 * 2 * 100 * 50 * 4
+        kept = a.copy()
+        a[rows] = 0
+        (g,) = hl.gradients(value, [w])
+        a[:] = kept
+        plain = hl.tanh(x[::-1, 5:15] @ w[5:15]).sum() * 2 + (x[1:, 30:] * y[:-1, 30:]).sum() * w[0, 0]
+        assert same(g, hl.gradients(plain, [w])[0])
+
+
 def test_what_backward_of_a_compiled_function_refuses():
     p = normal(5).requires_grad_(True)
     compiled = hl.compile(lambda p: hl.exp(p) * p)
