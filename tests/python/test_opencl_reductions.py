@@ -12,7 +12,7 @@ from test_opencl import CL, facts, same_bits, there, within
 import hyalite as hl
 
 FOLDS = [op for op in REDUCTIONS if not op.startswith("arg")]
-# How each is walked: an item a row, a group a row, many groups a row; the same of columns.
+# How each is walked: an item a row, a group a row, many groups a row; an item a column, many items a column.
 SHAPES = {
     "short rows": ((700, 5), -1), "rows": ((9, 300), -1), "one long row": ((70_000,), None),
     "long rows": ((3, 40_000), -1), "columns": ((5, 700), 0), "few columns": ((300, 9), 0),
@@ -83,7 +83,7 @@ def test_with_what_comes_before_and_after_in_every_pass(op, dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_one_kernel(dtype):
-    """Of rows: one kernel, whatever is computed of them, with the CPU's values."""
+    """Of rows: one kernel, whatever is computed of them, with the CPU's values; of few columns a second joins parts."""
 
     def layer_norm(x, w):
         d = x - x.mean(axis=-1, keepdims=True)
@@ -108,7 +108,7 @@ def test_one_kernel(dtype):
         for k, f in enumerate(programs):
             expected = f(x, w)
             got, kernels = launches_of(lambda: f(x_there, w_there))  # noqa: B023
-            assert kernels == 1, (k, shape, kernels)
+            assert kernels == 1 or (k == 5 and kernels == 2), (k, shape, kernels)
             for a, b in zip(*([t] if isinstance(t, hl.Tensor) else t for t in (expected, got)), strict=True):
                 wide = [t.to("cpu").astype(hl.float64).numpy() for t in (a, b)]
                 rtol = {"float64": 1e-13, "float32": 2e-6, "float16": 3e-3, "bfloat16": 3e-2}[dtype]

@@ -33,9 +33,7 @@ class Rows final : public GeneratedGroup {
     load(p, numbers);
     for (const Program::Step& s : p.steps) step(p, s);
     finish(p, numbers);
-    spread_ = spread_over(device, pass_.kept(), pass_.reduced());
-    // Rows lie along the items of a group: neighbours read what lies side by side.
-    if (pass_.kind != Pass::columns) spread_.groups = pass_.reduced() >= 32 && device.facts().group >= group_size;
+    spread_ = spread_over(device, pass_.kept(), pass_.reduced(), pass_.kind != Pass::columns);
     if (stages_ > 1) spread_.parts = 1;
     const bool parts = spread_.parts > 1;
     whole_ = &compile(parts ? parts_body() : body(), parts ? "hyalite_parts" : "hyalite_rows");
@@ -188,10 +186,10 @@ class Rows final : public GeneratedGroup {
     return s;
   }
 
-  /// The elements of a place from `first` to `last`, into states; what is stored goes into memory.
-  std::string walk(int stage, const std::string& first, const std::string& last) {
+  /// The elements of a place, or of a part of it, into states; what is stored goes into memory.
+  std::string walk(int stage) {
     const bool columns = pass_.kind == Pass::columns;
-    std::string s = "    for (long j = " + first + "; j < " + last + "; j += " + step_size() + ") {\n";
+    std::string s = "    for (" + part_loop(spread_) + ") {\n";
     s += std::string("      const long i = ") + (columns ? "j * count + o" : "o * n + j") + ";\n";
     s += layout_.coordinates(pass_.outer(), pass_.inner(), columns ? "j" : "o", columns ? "o" : "j");
     std::vector<Assignment> all;
@@ -201,7 +199,6 @@ class Rows final : public GeneratedGroup {
     for (const Reduction* d : of_stage(stage)) s += "      " + d->text.join + "\n";
     return s + "    }\n";
   }
-  std::string step_size() const { return spread_.groups ? std::to_string(group_size) : "1"; }
 
   /// From the states of the items to one, in item 0.
   std::string merged(const Reduction& d) const {
@@ -227,28 +224,29 @@ class Rows final : public GeneratedGroup {
 
   std::string body() {
     std::string s = head("hyalite_rows", "") + begin();
-    for (int stage = 0; stage < stages_; ++stage)
-      s += variables(stage) + states(stage) + walk(stage, spread_.groups ? "me" : "0", "n") + values(stage);
+    for (int stage = 0; stage < stages_; ++stage) s += variables(stage) + states(stage) + walk(stage) + values(stage);
     return s + variables(stages_) + kept_stores() + end();
   }
 
   /// Of the only stage, a part of a place.
   std::string parts_body() {
     std::string s = head("hyalite_parts", part_parameters("")) + begin("w", "count * parts");
-    s += "    const long o = w / parts, length = (n + parts - 1) / parts, first = (w - o * parts) * length;\n";
-    s += variables(0) + states(0) + walk(0, "first + me", "min(n, first + length)");
+    s += part_lines(spread_.groups, "w", "o") + variables(0) + states(0) + walk(0);
     for (const Reduction& d : reductions_) s += merged(d);
-    s += "    if (me == 0) {\n";
-    for (const Reduction& d : reductions_) s += "      part_" + d.state + "[w] = " + d.state + ";\n";
-    return s + "    }\n" + end();
+    for (const Reduction& d : reductions_) {
+      s += std::string("    ") + (spread_.groups ? "if (me == 0) " : "") + "part_" + d.state + "[w] = " + d.state +
+           ";\n";
+    }
+    return s + end();
   }
 
   /// From the states of the parts to values.
   std::string join_body() {
     std::string s = head("hyalite_join", part_parameters("const ")) + begin() + variables(0) + states(0);
-    s += "    for (long j = me; j < parts; j += " + step_size() + ") {\n";
+    s += "    for (" + join_loop(spread_.groups) + ") {\n";
     for (const Reduction& d : reductions_) {
-      s += "      { const " + d.text.state + " b = part_" + d.state + "[o * parts + j]; " + d.text.merge + " }\n";
+      s += "      { const " + d.text.state + " b = part_" + d.state + "[" + join_place(spread_.groups) + "]; " +
+           d.text.merge + " }\n";
     }
     return s + "    }\n" + values(0) + variables(1) + kept_stores() + end();
   }

@@ -2,6 +2,7 @@
 #include "compute/opencl/reductions.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "compute/opencl/folds.h"
 #include "ops/reduce.h"
@@ -9,8 +10,8 @@
 namespace hyalite::opencl {
 namespace {
 
-constexpr std::int64_t enough_groups = 256;   // to keep a device busy
-constexpr std::int64_t least_of_part = 4096;  // elements of a part that is worth a second kernel
+constexpr std::int64_t enough_groups = 256, enough_items = 1 << 14;  // to keep a device busy
+constexpr std::int64_t least_of_part = 4096, least_of_item = 32;     // elements of a part worth a second kernel
 
 /// Axes of a reduction that are kept, or reduced, joined where they lie in one step.
 struct Axes {
@@ -89,20 +90,17 @@ std::string places_body(Fold f, Dtype in, Dtype out, const Axes& kept, const Axe
 }
 
 /// Reductions to a value: of all elements, or, in `parts` of them, to states.
-std::string fold_body(const FoldText& t, Dtype in, Dtype out, const Axes& kept, const Axes& reduced, bool groups,
-                      bool parts) {
+std::string fold_body(const FoldText& t, Dtype in, Dtype out, const Axes& kept, const Axes& reduced,
+                      const Spread& spread) {
+  const bool groups = spread.groups, parts = spread.parts > 1;
   const std::string W = std::to_string(group_size);
   std::string s = std::string("__kernel void ") + (parts ? "hyalite_reduce_parts" : "hyalite_reduce") +
                   "(long count, long n, " + (parts ? "long parts, " : "") + "__global const " + stored_type(in) +
                   "* x, __global " + (parts ? t.state : stored_type(out)) + "* out, __constant const long* m) {\n";
   s += begin_lines(groups, "  __local " + t.state + " states[" + W + "];\n", parts ? "count * parts" : "count");
-  if (parts)
-    s += "    const long place = o / parts, length = (n + parts - 1) / parts, first = (o - place * parts) * length;\n";
+  if (parts) s += part_lines(groups, "o", "place");
   s += "    long base = m[0];\n" + kept.place(parts ? "place" : "o", "base", 1);
-  s += "    " + t.state + " a = " + t.begin + ";\n";
-  s += parts    ? "    for (long j = first + me; j < min(n, first + length); j += " + W + ") {\n"
-       : groups ? "    for (long j = me; j < n; j += " + W + ") {\n"
-                : "    for (long j = 0; j < n; ++j) {\n";
+  s += "    " + t.state + " a = " + t.begin + ";\n    for (" + part_loop(spread) + ") {\n";
   s += "    long at = base;\n" + reduced.place("j", "at", 2 * static_cast<int>(kept.sizes.size()) + 1);
   s += "    const " + value_type(computed(in)) + " v = " + loaded(in, "x[at]") + ";\n    " + t.join + "\n    }\n";
   if (groups) s += merge_lines(t, "a", "states");
@@ -111,26 +109,48 @@ std::string fold_body(const FoldText& t, Dtype in, Dtype out, const Axes& kept, 
 }
 
 /// From the states of parts to values.
-std::string join_body(const FoldText& t, Dtype out) {
+std::string join_body(const FoldText& t, Dtype out, bool groups) {
   const std::string W = std::to_string(group_size);
-  return "__kernel void hyalite_reduce_join(long count, long n, long parts, __global const " + t.state +
-         "* parts_of, __global " + stored_type(out) + "* out) {\n" +
-         begin_lines(true, "  __local " + t.state + " states[" + W + "];\n", "count") + "    " + t.state +
-         " a = " + t.begin + ";\n    for (long j = me; j < parts; j += " + W + ") {\n      const " + t.state +
-         " b = parts_of[o * parts + j];\n      " + t.merge + "\n    }\n" + merge_lines(t, "a", "states") +
-         "    if (me == 0) out[o] = " + t.end + ";\n    barrier(CLK_LOCAL_MEM_FENCE);\n  }\n}\n";
+  std::string s = "__kernel void hyalite_reduce_join(long count, long n, long parts, __global const " + t.state +
+                  "* parts_of, __global " + stored_type(out) + "* out) {\n" +
+                  begin_lines(groups, "  __local " + t.state + " states[" + W + "];\n", "count") + "    " + t.state +
+                  " a = " + t.begin + ";\n    for (" + join_loop(groups) + ") {\n      const " + t.state +
+                  " b = parts_of[" + join_place(groups) + "];\n      " + t.merge + "\n    }\n";
+  if (groups) s += merge_lines(t, "a", "states");
+  s += std::string("    ") + (groups ? "if (me == 0) " : "") + "out[o] = " + t.end + ";\n";
+  return s + (groups ? "    barrier(CLK_LOCAL_MEM_FENCE);\n" : "") + "  }\n}\n";
 }
 
 }  // namespace
 
-Spread spread_over(const ClDevice& d, std::int64_t kept, std::int64_t reduced) {
+Spread spread_over(const ClDevice& d, std::int64_t kept, std::int64_t reduced, bool rows) {
   Spread s;
-  // One item for each result where there are many, else a group; several where even those are few.
-  s.groups = reduced >= 32 && kept < 4096 && d.facts().group >= group_size;
-  if (s.groups && kept < enough_groups)
+  s.groups = rows && reduced >= 32 && d.facts().group >= group_size;
+  // Few results, of which even groups would leave a device idle, are made of parts.
+  if (s.groups && kept < enough_groups) {
     s.parts = std::clamp<std::int64_t>(reduced / least_of_part, 1, enough_groups / kept);
+  } else if (!s.groups && kept < enough_items) {
+    s.parts = std::clamp<std::int64_t>(reduced / least_of_item, 1, enough_items / kept);
+  }
   return s;
 }
+
+std::string part_lines(bool groups, const std::string& w, const std::string& place) {
+  return groups ? "    const long " + place + " = " + w + " / parts, length = (n + parts - 1) / parts, first = (" + w +
+                      " - " + place + " * parts) * length;\n"
+                : "    const long " + place + " = " + w + " % count, part = " + w + " / count;\n";
+}
+std::string part_loop(const Spread& s) {
+  const std::string W = std::to_string(group_size);
+  if (s.parts > 1) {
+    return s.groups ? "long j = first + me; j < min(n, first + length); j += " + W : "long j = part; j < n; j += parts";
+  }
+  return s.groups ? "long j = me; j < n; j += " + W : "long j = 0; j < n; ++j";
+}
+std::string join_loop(bool groups) {
+  return groups ? "long j = me; j < parts; j += " + std::to_string(group_size) : "long j = 0; j < parts; ++j";
+}
+std::string join_place(bool groups) { return groups ? "o * parts + j" : "j * count + o"; }
 
 template <Fold f>
 Outputs reduce(ClDevice& d, const Validated& v, TensorImpl* target) {
@@ -157,16 +177,20 @@ Outputs reduce(ClDevice& d, const Validated& v, TensorImpl* target) {
   kept.append(numbers);
   reduced.append(numbers);
   const Ref<Storage> m = sent(d, numbers);
-  const Spread spread = spread_over(d, kept.count, reduced.count);
-  const std::int64_t items = spread.items(kept.count);
+  const bool rows = reduced.strides.empty() || kept.strides.empty() ||
+                    std::abs(reduced.strides.back()) <= std::abs(kept.strides.back());
   if constexpr (f == Fold::argmax || f == Fold::argmin) {
+    Spread spread;
+    spread.groups = reduced.count >= 32 && (rows || kept.count < 4096) && d.facts().group >= group_size;
     launch(d, places_body(f, x.dtype(), out->dtype(), kept, reduced, spread.groups), "hyalite_reduce",
-           {scalar(kept.count), scalar(reduced.count), memory_of(x), memory_of(*out), ClDevice::buffer(*m)}, items);
+           {scalar(kept.count), scalar(reduced.count), memory_of(x), memory_of(*out), ClDevice::buffer(*m)},
+           spread.items(kept.count));
   } else {
     const FoldText t = fold_text(f, x.dtype(), out->dtype(), d.facts().has_float64);
-    const bool parts = spread.parts > 1;
-    const std::string body = fold_body(t, x.dtype(), out->dtype(), kept, reduced, spread.groups, parts);
-    if (!parts) {
+    const Spread spread = spread_over(d, kept.count, reduced.count, rows);
+    const std::int64_t items = spread.items(kept.count);
+    const std::string body = fold_body(t, x.dtype(), out->dtype(), kept, reduced, spread);
+    if (spread.parts == 1) {
       launch(d, body, "hyalite_reduce",
              {scalar(kept.count), scalar(reduced.count), memory_of(x), memory_of(*out), ClDevice::buffer(*m)}, items);
     } else {
@@ -176,7 +200,7 @@ Outputs reduce(ClDevice& d, const Validated& v, TensorImpl* target) {
               ClDevice::buffer(*m)},
              spread.items(kept.count * spread.parts));
       launch(
-          d, join_body(t, out->dtype()), "hyalite_reduce_join",
+          d, join_body(t, out->dtype(), spread.groups), "hyalite_reduce_join",
           {scalar(kept.count), scalar(reduced.count), scalar(spread.parts), ClDevice::buffer(*states), memory_of(*out)},
           items);
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
 
 #include "compute/backend.h"
 #include "compute/opencl/folds.h"
@@ -10,14 +11,22 @@ namespace hyalite::opencl {
 
 /// How the work of a reduction is spread over items.
 struct Spread {
-  bool groups = false;     ///< a group for each result, else an item
-  std::int64_t parts = 1;  ///< groups for each result
+  bool groups = false;     ///< a group for each result, whose items share its elements; else an item
+  std::int64_t parts = 1;  ///< groups, or items, for each result
 
   std::int64_t items(std::int64_t results) const {
     return groups ? std::min<std::int64_t>(results, 4096) * static_cast<std::int64_t>(group_size) : results;
   }
 };
-Spread spread_over(const ClDevice& d, std::int64_t kept, std::int64_t reduced);
+/// `rows`: the elements of a result lie side by side, and not those of the next results.
+Spread spread_over(const ClDevice& d, std::int64_t kept, std::int64_t reduced, bool rows);
+
+// How the text of kernels says it: which place and which part number `w` of the count's is, the loop over its elements
+// `j`, the loop over the parts of place `o`, and where the state of one lies.
+std::string part_lines(bool groups, const std::string& w, const std::string& place);
+std::string part_loop(const Spread& s);
+std::string join_loop(bool groups);
+std::string join_place(bool groups);
 
 template <Fold f>
 Outputs reduce(ClDevice& d, const Validated& v, TensorImpl* target);
