@@ -435,3 +435,25 @@ assert same(hl.compile(g, tier=1)(h, b, x), g(h, b, x))
 print(hl.about()["instruction_set"])
 """
     assert run(script.replace("FOLDER", repr(str(Path(__file__).parent))), HYALITE_ISA=isa) == isa
+
+
+@pytest.mark.parametrize("what", ["numbers", "sizes"])
+def test_plans_that_change_at_each_call_come_to_generated_code_too(what):
+    """What one plan has paid for, the next ones, of other numbers or sizes, begin with."""
+
+    @hl.compile
+    def f(x, k):
+        return hl.sin(x) * k + x * (k + 1) - hl.abs(x) * 0.5 + (1 if what == "numbers" else 2) * x * x
+
+    tiers = []
+    for i in range(400):
+        x = normal(400_000 if what == "numbers" else 400_000 + i)
+        k = 0.5 + i if what == "numbers" else 0.5
+        assert i % 40 != 0 or same(f(x, k), f.__wrapped__(x, k))
+        f(x, k) if i % 40 else None
+        tiers.append(f.plan().steps[0]["tier"])
+        if sum(tiers) > 5:
+            break
+        time.sleep(0.01)
+    assert f.cache()["signatures"] == 1 and f.cache()["hits"] == 0, f.cache()
+    assert sum(tiers) > 5 and tiers[0] == 0, tiers

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 
 #include "compute/blocking.h"
@@ -28,15 +29,49 @@ using lazy::Program;
 // Of work in tier 0, in elements times steps: what some milliseconds of compiling cost. A call counts for as much as
 // its overhead.
 constexpr std::int64_t worth = 50'000'000, call_work = 20'000;
+// Of one call: as much as printing the text again costs, where the code is there already.
+constexpr std::int64_t worth_printing = 1'000'000;
 
 std::unique_ptr<FusedKernel> build(const Program& p, Generator* generator) {
   return p.pass.kind == lazy::Pass::flat ? fuse_flat(p, generator) : fuse_rows(p, generator);
 }
 
+/// What programs that differ in sizes and numbers only have in common: their generated code, and the work that paid for
+/// it. So functions whose plans change from call to call come to it too.
+struct Kind {
+  enum State : std::uint8_t { new_, asked, generated, not_generated };
+  std::atomic<std::int64_t> work{0};
+  std::atomic<State> state{new_};
+
+  /// Two kinds with one hash are told apart by nobody: it only decides when code is asked for.
+  static std::shared_ptr<Kind> of(const Program& p) {
+    std::size_t h = p.steps.size();
+    const auto add = [&](std::size_t more) { h = (h ^ more) * 0x9e3779b97f4a7c15 + (h >> 29); };
+    add(p.pass.kind);
+    for (const TensorRef& t : p.in) add(static_cast<std::size_t>(t->dtype()));
+    for (const Program::Step& s : p.steps) {
+      add(static_cast<std::size_t>(s.node->kind) * 1024 + static_cast<std::size_t>(s.node->computed));
+      add(reinterpret_cast<std::uintptr_t>(s.node->op));
+      add(static_cast<std::size_t>(s.node->operand));
+      for (const int r : s.from) add(static_cast<std::size_t>(r));
+      for (const TensorRef& t : s.node->out) add(static_cast<std::size_t>(t->dtype()));
+    }
+    static std::mutex& mutex = *new std::mutex;
+    static auto& all = *new std::unordered_map<std::size_t, std::shared_ptr<Kind>>;
+    const std::lock_guard lock(mutex);
+    if (all.size() >= most) all.clear();  // what lives keeps its own
+    std::shared_ptr<Kind>& k = all[h];
+    if (!k) k = std::make_shared<Kind>();
+    return k;
+  }
+  static constexpr std::size_t most = 4096;
+};
+
 /// A program on its way to generated code.
 struct Job {
-  explicit Job(const Program& p) : program(p) {}
+  Job(const Program& p, std::shared_ptr<Kind> k) : program(p), kind(std::move(k)) {}
   Program program;
+  std::shared_ptr<Kind> kind;
   Generator generator;
   std::unique_ptr<FusedKernel> made;
   std::atomic<const FusedKernel*> ready{nullptr};
@@ -54,6 +89,7 @@ struct Job {
       problem = e.what();
       made.reset();
     }
+    kind->state.store(made ? Kind::generated : Kind::not_generated, std::memory_order_relaxed);
     ready.store(made.get(), std::memory_order_release);
     done.store(true, std::memory_order_release);
   }
@@ -79,6 +115,14 @@ class Compiler {
     const Blocking released;
     const std::lock_guard lock(busy_);
     job.run();
+  }
+
+  /// The same, unless that would have to wait.
+  bool run_if_free(Job& job) {
+    const std::unique_lock lock(busy_, std::try_to_lock);
+    if (!lock.owns_lock()) return false;
+    job.run();
+    return true;
   }
 
   /// Lets go of what the thread is done with: programs know lines of Python, which that thread must not touch.
@@ -134,11 +178,20 @@ class Compiler {
 
 class Tiered final : public FusedKernel {
  public:
-  Tiered(const Program& p, lazy::Tier tier) : program_(&p), first_(build(p, nullptr)), tier_(tier) {
+  Tiered(const Program& p, lazy::Tier tier)
+      : program_(&p), first_(build(p, nullptr)), tier_(tier), kind_(is_single() ? nullptr : Kind::of(p)) {
     std::int64_t elements = 1;
     for (const std::int64_t s : p.pass.shape) elements *= s;
     for (const TensorRef& t : p.out) elements = std::max(elements, t->numel());
     work_a_call_ = elements * static_cast<std::int64_t>(p.steps.size()) + call_work;
+    if (tier == lazy::Tier::automatic && work_a_call_ >= worth_printing && kind_ &&
+        kind_->state.load(std::memory_order_relaxed) == Kind::generated) {
+      auto job = std::make_shared<Job>(p, kind_);
+      if (Compiler::get().run_if_free(*job)) {
+        job_ = std::move(job);
+        ready_.store(job_->ready.load(std::memory_order_acquire), std::memory_order_release);
+      }
+    }
   }
   ~Tiered() override {
     job_.reset();
@@ -154,7 +207,7 @@ class Tiered final : public FusedKernel {
   void generate() const override {
     if (is_single()) return;
     const std::lock_guard lock(mutex_);
-    if (!job_) job_ = std::make_shared<Job>(*program_);
+    if (!job_) job_ = std::make_shared<Job>(*program_, kind_);
     if (!job_->done.load(std::memory_order_acquire)) Compiler::get().run(*job_);
     ready_.store(job_->ready.load(std::memory_order_acquire), std::memory_order_release);
     if (!jit::unavailable().empty()) throw Unsupported("compile(): tier 1 needs " + jit::unavailable());
@@ -203,28 +256,40 @@ class Tiered final : public FusedKernel {
     // Threads may lose some of each other's counts, which costs them less than a locked instruction.
     const std::int64_t now = work_.load(std::memory_order_relaxed) + work_a_call_;
     work_.store(now, std::memory_order_relaxed);
-    if (now >= worth) ask();
+    if (now < 0 || !kind_) return;  // there is nothing more to ask
+    const std::int64_t all = kind_->work.load(std::memory_order_relaxed) + work_a_call_;
+    kind_->work.store(all, std::memory_order_relaxed);
+    if (now >= worth || (all >= worth && others_have_paid(now))) ask();
+  }
+
+  /// Where plans are many, each called seldom: the first that comes asks; who is called again asks for what is there.
+  [[gnu::noinline]] bool others_have_paid(std::int64_t now) const {
+    Kind::State state = Kind::new_;
+    if (kind_->state.compare_exchange_strong(state, Kind::asked, std::memory_order_relaxed)) return true;
+    return asked_.load(std::memory_order_relaxed) || (state == Kind::generated && now >= 2 * work_a_call_);
   }
 
   [[gnu::noinline]] void ask() const {
     const std::lock_guard lock(mutex_);
-    if (!job_ && !is_single()) {
-      job_ = std::make_shared<Job>(*program_);
+    if (!job_) {
+      job_ = std::make_shared<Job>(*program_, kind_);
+      asked_.store(true, std::memory_order_relaxed);
       Compiler::get().ask(job_);
       return;
     }
-    if (job_ && !job_->done.load(std::memory_order_acquire)) return;
-    if (job_) ready_.store(job_->ready.load(std::memory_order_acquire), std::memory_order_release);
-    work_.store(std::numeric_limits<std::int64_t>::min() / 2,
-                std::memory_order_relaxed);  // there is nothing more to ask
+    if (!job_->done.load(std::memory_order_acquire)) return;
+    ready_.store(job_->ready.load(std::memory_order_acquire), std::memory_order_release);
+    work_.store(std::numeric_limits<std::int64_t>::min() / 2, std::memory_order_relaxed);
   }
 
   const Program* program_;  // of the plan's step, which owns this kernel
   std::unique_ptr<FusedKernel> first_;
   lazy::Tier tier_;
+  std::shared_ptr<Kind> kind_;  // none where nothing can be generated
   std::int64_t work_a_call_ = 0;
   mutable std::atomic<std::int64_t> work_{0};
   mutable std::atomic<const FusedKernel*> ready_{nullptr};
+  mutable std::atomic<bool> asked_{false};
   mutable std::mutex mutex_;
   mutable std::shared_ptr<Job> job_;
 };
