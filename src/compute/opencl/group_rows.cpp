@@ -230,7 +230,7 @@ class Rows final : public GeneratedGroup {
 
   /// Of the only stage, a part of a place.
   std::string parts_body() {
-    std::string s = head("hyalite_parts", part_parameters("")) + begin("w", "count * parts");
+    std::string s = head("hyalite_parts", part_parameters) + part_states() + begin("w", "count * parts");
     s += part_lines(spread_.groups, "w", "o") + variables(0) + states(0) + walk(0);
     for (const Reduction& d : reductions_) s += merged(d);
     for (const Reduction& d : reductions_) {
@@ -242,7 +242,7 @@ class Rows final : public GeneratedGroup {
 
   /// From the states of the parts to values.
   std::string join_body() {
-    std::string s = head("hyalite_join", part_parameters("const ")) + begin() + variables(0) + states(0);
+    std::string s = head("hyalite_join", part_parameters) + part_states() + begin() + variables(0) + states(0);
     s += "    for (" + join_loop(spread_.groups) + ") {\n";
     for (const Reduction& d : reductions_) {
       s += "      { const " + d.text.state + " b = part_" + d.state + "[" + join_place(spread_.groups) + "]; " +
@@ -250,9 +250,15 @@ class Rows final : public GeneratedGroup {
     }
     return s + "    }\n" + values(0) + variables(1) + kept_stores() + end();
   }
-  std::string part_parameters(const std::string& qualifier) const {
-    std::string s = ", long parts";
-    for (const Reduction& d : reductions_) s += ", __global " + qualifier + d.text.state + "* part_" + d.state;
+  /// The states of the parts lie in one piece of memory: a kernel takes few arguments.
+  static constexpr const char* part_parameters = ", long parts, __global uchar* memory";
+  std::string part_states() const {
+    std::string s;
+    for (std::size_t k = 0; k < reductions_.size(); ++k) {
+      const std::string type = "__global " + reductions_[k].text.state + "*";
+      s += "  " + type + " part_" + reductions_[k].state + " = (" + type + ")(memory + " +
+           std::to_string(k * largest_state) + " * count * parts);\n";
+    }
     return s;
   }
 
@@ -261,13 +267,12 @@ class Rows final : public GeneratedGroup {
   void launch(std::span<const Memory> in, std::span<const Memory> out) const override {
     const std::int64_t kept = pass_.kept();
     std::vector<KernelArgument> all{scalar(kept), scalar(pass_.reduced())};
-    std::vector<Ref<Storage>> states;
+    Ref<Storage> states;
     if (spread_.parts > 1) {
+      const std::size_t bytes = static_cast<std::size_t>(kept * spread_.parts) * largest_state;
+      states = device_.memory(reductions_.size() * bytes);
       all.push_back(scalar(spread_.parts));
-      for (std::size_t k = 0; k < reductions_.size(); ++k) {
-        states.push_back(device_.memory(static_cast<std::size_t>(kept * spread_.parts) * largest_state));
-        all.emplace_back(ClDevice::buffer(*states.back()));
-      }
+      all.emplace_back(ClDevice::buffer(*states));
     }
     append(all, in, out);
     all.emplace_back(ClDevice::buffer(*numbers_));
