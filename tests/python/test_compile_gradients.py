@@ -6,6 +6,7 @@ import weakref
 import numpy as np
 import pytest
 from test_compile import FUNCTIONS, bits, leaves, normal, same
+from test_nothings import TWO_WAYS, numbers_by_every_way
 
 import hyalite as hl
 
@@ -191,3 +192,10 @@ def test_what_backward_of_a_compiled_function_refuses():
     value, tangent = hl.jvp(compiled, (normal(5),), (hl.ones(5),))
     again, other = hl.jvp(lambda p: hl.exp(p) * p, (normal(5),), (hl.ones(5),))
     assert same([value, tangent], [again, other])
+
+
+@pytest.mark.parametrize("f", TWO_WAYS)
+def test_a_leaf_gets_numbers_through_a_compiled_function_too(f):
+    numbers_by_every_way(f, hl.compile(f))
+    compiled = hl.compile(hl.grad(f))(hl.ones((6, 3))).numpy()
+    assert np.array_equal(compiled, hl.grad(f)(hl.ones((6, 3))).numpy()) and not np.signbit(compiled).any()
