@@ -225,7 +225,8 @@ def first_call(library, text):
             return {"f": lambda a, b: jax.jit(fresh())(a, b)}
         import hyalite as hl
 
-        return {"f": lambda a, b: hl.compile(fresh())(a, b)}
+        # Programs of a kind begin in tier 1 once the process has the code; of a new one, tier 0 is first.
+        return {"f": lambda a, b: hl.compile(fresh(), tier=0)(a, b)}
 
     return make
 
