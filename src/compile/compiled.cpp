@@ -237,6 +237,11 @@ void Trace::plan_backward(lazy::Roots& roots) {
     back.outputs.push_back(outputs_[i]);
     back.forms.push_back(given_[i]->out[0]);
   }
+  back.reads_values = !back.kept.empty() || std::ranges::any_of(back.reads, &ByteRange::any);
+  for (const ArgumentKey& k : compiled_->arguments_) {
+    const auto at = std::ranges::find(back.targets, k.same, &Compiled::Backward::Target::argument);
+    back.edges.push_back(at == back.targets.end() ? -1 : static_cast<int>(at - back.targets.begin()));
+  }
   back.plan.emplace(wanted, slot, at_once({}), tier_);
 }
 

@@ -127,6 +127,8 @@ class Compiled : public std::enable_shared_from_this<Compiled> {
     std::vector<TensorRef> forms;      ///< of the outputs' gradients
     std::vector<int> kept;             ///< places among the first plan's results
     std::vector<ByteRange> reads;      ///< by slot: of the input's memory, where it lay when it was traced
+    std::vector<int> edges;            ///< by argument: which target it is; -1: none
+    bool reads_values = false;         ///< the gradients are not the same for all arguments
   };
   /// All memory that the plan takes, copied.
   struct Copies {

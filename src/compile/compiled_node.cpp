@@ -51,21 +51,16 @@ void CompiledNode::keep(Storage& s, std::int64_t shift, const ByteRange& bytes) 
 }
 
 void CompiledNode::keep(std::span<TensorImpl* const> arguments) {
-  const Compiled::Backward& back = *compiled_->backward_;
-  const bool values = !back.kept.empty() || std::ranges::any_of(back.reads, &ByteRange::any);
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    TensorImpl& t = *arguments[i];
+  const bool values = compiled_->backward_->reads_values;
+  for (TensorImpl* t : arguments) {
     Argument a;
-    a.same = compiled_->arguments_[i].same;
-    const auto target = std::ranges::find(back.targets, a.same, &Compiled::Backward::Target::argument);
-    if (target != back.targets.end()) a.edge = static_cast<int>(target - back.targets.begin());
     if (!values) {
-      a.tensor = TensorImpl::make(t.dtype(), t.device(), t.shape(), row_major(t.shape()), {});
-    } else if (t.storage()->exposed()) {
-      a.tensor = clone(t);
+      a.tensor = TensorImpl::make(t->dtype(), t->device(), t->shape(), row_major(t->shape()), {});
+    } else if (t->storage()->exposed()) {
+      a.tensor = clone(*t);
     } else {
-      a.tensor = detached(t);
-      t.storage()->mark_saved();
+      a.tensor = detached(*t);
+      t->storage()->mark_saved();
     }
     if (values) a.version = a.tensor->storage()->version();
     arguments_.push_back(std::move(a));
@@ -96,19 +91,20 @@ void CompiledNode::recorded(std::span<const Tensor> grads, std::uint64_t wanted,
         "the gradient, as hl.compile(hl.grad(f)), or call f itself");
   }
   std::vector<TensorRef> arguments;
-  for (const Argument& a : arguments_) {
-    const auto place = static_cast<int>(arguments.size());
-    if (a.same != place) {
-      arguments.push_back(arguments[static_cast<std::size_t>(a.same)]);
+  const bool values = c.backward_->reads_values;
+  for (std::size_t i = 0; i < arguments_.size(); ++i) {
+    const Argument& a = arguments_[i];
+    const auto same = static_cast<std::size_t>(c.arguments_[i].same);
+    if (same != i) {
+      arguments.push_back(arguments[same]);
       continue;
     }
     // Without values, the gradient is the same for all of them.
-    const bool values = a.tensor->storage() != nullptr;
     if (values) check_version(*a.tensor->storage(), a.version);
     const Tensor none = values ? Tensor() : zeros(to_vector(a.tensor->shape()), a.tensor->dtype(), {});
     arguments.push_back(detached(values ? *a.tensor : *none.impl()));
-    if (a.edge < 0) continue;
-    const Edge& e = next()[static_cast<std::size_t>(a.edge)];
+    if (c.backward_->edges[i] < 0) continue;
+    const Edge& e = next()[static_cast<std::size_t>(c.backward_->edges[i])];
     if (e.node) set_history(*arguments.back(), e.node, e.output);
   }
   for (std::size_t i = 0; i < held_versions_.size(); ++i) {

@@ -36,8 +36,6 @@ class CompiledNode final : public Node {
   struct Argument {
     TensorRef tensor;  // only its form where no gradient reads a value
     std::uint32_t version = 0;
-    int edge = -1;
-    int same = 0;  // the first argument that is this very tensor
   };
   void keep(Storage& s, std::int64_t shift, const ByteRange& bytes);
   void keep(std::span<TensorImpl* const> arguments);

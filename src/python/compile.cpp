@@ -263,9 +263,9 @@ Compiled::Difference difference(PyObject* function, const Entry& e, const Argume
   for (Py_ssize_t i = 0; i < a.count(); ++i) {
     const auto at = static_cast<std::size_t>(i);
     const Tree& tree = e.arguments[at];
-    SmallVector<TensorImpl*, 16> exactly;
-    if (!fits(tree, a.all[i], exactly)) {
-      const bool is_signature = !fits(tree, a.all[i], leaves, true);
+    const bool is_signature = !fits(tree, a.all[i], leaves, true);
+    SmallVector<TensorImpl*, 16> again;
+    if (is_signature || !fits(tree, a.all[i], again)) {
       std::vector<PyObject*> found;
       const Tree now = take_apart(a.all[i], found);
       const auto shown = [](const Tree& t) -> std::string {
@@ -280,8 +280,6 @@ Compiled::Difference difference(PyObject* function, const Entry& e, const Argume
           names[at] + (is == was ? " has another structure or other values in it" : " is " + is + ", and was " + was);
       if (is_signature) return {what, false};
       numbers = {what, true};
-    } else {
-      for (TensorImpl* t : exactly) leaves.push_back(t);
     }
     name_leaves(tree, names[at], paths);
   }
@@ -318,17 +316,13 @@ class CallAgain {
       : function_(check(PyWeakref_NewRef(function, nullptr)),
                   [](PyObject* reference) {
                     if (Py_IsInitialized() == 0) return;
-                    const PyGILState_STATE state = ensure_gil();
+                    const Gil gil;
                     Py_DECREF(reference);
-                    PyGILState_Release(state);
                   }),
         entry_(e) {}
 
   std::vector<Tensor> operator()(std::span<const TensorRef> arguments) const {
-    struct Gil {
-      const PyGILState_STATE state = ensure_gil();
-      ~Gil() { PyGILState_Release(state); }
-    } const gil;
+    const Gil gil;
     const std::shared_ptr<Entry> e = entry_.lock();
     const Owned self = Owned::borrow(PyWeakref_GetObject(function_.get()));
     if (!e || self.get() == Py_None) {

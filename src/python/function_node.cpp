@@ -2,22 +2,12 @@
 #include "python/function_node.h"
 
 #include "apply.h"
+#include "python/gil.h"
 #include "python/node_object.h"
 #include "tensor/location.h"
 
 namespace hyalite::python {
 namespace {
-
-/// A walk may come from a thread that does not hold the GIL.
-class Gil {
- public:
-  Gil() : state_(PyGILState_Ensure()) {}
-  ~Gil() { PyGILState_Release(state_); }
-  Gil(const Gil&) = delete;
-
- private:
-  PyGILState_STATE state_;
-};
 
 std::unordered_set<FunctionNode*>& nodes() {
   static std::unordered_set<FunctionNode*> all;

@@ -32,4 +32,15 @@ inline PyGILState_STATE ensure_gil() noexcept {
   }
 }
 
+/// Holds the GIL; native code may come from a thread that does not.
+class Gil {
+ public:
+  Gil() : state_(ensure_gil()) {}
+  ~Gil() { PyGILState_Release(state_); }
+  Gil(const Gil&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
 }  // namespace hyalite::python

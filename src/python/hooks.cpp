@@ -74,10 +74,7 @@ void with_gil(F f) {
     f();
     return;
   }
-  struct Held {
-    PyGILState_STATE state = ensure_gil();
-    ~Held() { PyGILState_Release(state); }
-  } const held;
+  const Gil gil;
   f();
 }
 

@@ -218,9 +218,8 @@ struct PyHook {
   explicit PyHook(PyObject* c) : call(c) { Py_INCREF(call); }
   PyHook(const PyHook&) = delete;
   ~PyHook() {
-    const PyGILState_STATE s = ensure_gil();
+    const Gil gil;
     Py_DECREF(call);
-    PyGILState_Release(s);
   }
 };
 

@@ -38,13 +38,13 @@ std::unique_ptr<FusedKernel> build(const Program& p, Generator* generator) {
 
 /// What programs that differ in sizes and numbers only have in common: their generated code, and the work that paid for
 /// it. So functions whose plans change from call to call come to it too.
-struct Kind {
+struct ProgramKind {
   enum State : std::uint8_t { new_, asked, generated, not_generated };
   std::atomic<std::int64_t> work{0};
   std::atomic<State> state{new_};
 
   /// Two kinds with one hash are told apart by nobody: it only decides when code is asked for.
-  static std::shared_ptr<Kind> of(const Program& p) {
+  static std::shared_ptr<ProgramKind> of(const Program& p) {
     std::size_t h = p.steps.size();
     const auto add = [&](std::size_t more) { h = (h ^ more) * 0x9e3779b97f4a7c15 + (h >> 29); };
     add(p.pass.kind);
@@ -57,11 +57,11 @@ struct Kind {
       for (const TensorRef& t : s.node->out) add(static_cast<std::size_t>(t->dtype()));
     }
     static std::mutex& mutex = *new std::mutex;
-    static auto& all = *new std::unordered_map<std::size_t, std::shared_ptr<Kind>>;
+    static auto& all = *new std::unordered_map<std::size_t, std::shared_ptr<ProgramKind>>;
     const std::lock_guard lock(mutex);
     if (all.size() >= most) all.clear();  // what lives keeps its own
-    std::shared_ptr<Kind>& k = all[h];
-    if (!k) k = std::make_shared<Kind>();
+    std::shared_ptr<ProgramKind>& k = all[h];
+    if (!k) k = std::make_shared<ProgramKind>();
     return k;
   }
   static constexpr std::size_t most = 4096;
@@ -69,9 +69,9 @@ struct Kind {
 
 /// A program on its way to generated code.
 struct Job {
-  Job(const Program& p, std::shared_ptr<Kind> k) : program(p), kind(std::move(k)) {}
+  Job(const Program& p, std::shared_ptr<ProgramKind> k) : program(p), kind(std::move(k)) {}
   Program program;
-  std::shared_ptr<Kind> kind;
+  std::shared_ptr<ProgramKind> kind;
   Generator generator;
   std::unique_ptr<FusedKernel> made;
   std::atomic<const FusedKernel*> ready{nullptr};
@@ -89,7 +89,7 @@ struct Job {
       problem = e.what();
       made.reset();
     }
-    kind->state.store(made ? Kind::generated : Kind::not_generated, std::memory_order_relaxed);
+    kind->state.store(made ? ProgramKind::generated : ProgramKind::not_generated, std::memory_order_relaxed);
     ready.store(made.get(), std::memory_order_release);
     done.store(true, std::memory_order_release);
   }
@@ -179,13 +179,13 @@ class Compiler {
 class Tiered final : public FusedKernel {
  public:
   Tiered(const Program& p, lazy::Tier tier)
-      : program_(&p), first_(build(p, nullptr)), tier_(tier), kind_(is_single() ? nullptr : Kind::of(p)) {
+      : program_(&p), first_(build(p, nullptr)), tier_(tier), kind_(is_single() ? nullptr : ProgramKind::of(p)) {
     std::int64_t elements = 1;
     for (const std::int64_t s : p.pass.shape) elements *= s;
     for (const TensorRef& t : p.out) elements = std::max(elements, t->numel());
     work_a_call_ = elements * static_cast<std::int64_t>(p.steps.size()) + call_work;
     if (tier == lazy::Tier::automatic && work_a_call_ >= worth_printing && kind_ &&
-        kind_->state.load(std::memory_order_relaxed) == Kind::generated) {
+        kind_->state.load(std::memory_order_relaxed) == ProgramKind::generated) {
       auto job = std::make_shared<Job>(p, kind_);
       if (Compiler::get().run_if_free(*job)) {
         job_ = std::move(job);
@@ -264,9 +264,9 @@ class Tiered final : public FusedKernel {
 
   /// Where plans are many, each called seldom: the first that comes asks; who is called again asks for what is there.
   [[gnu::noinline]] bool others_have_paid(std::int64_t now) const {
-    Kind::State state = Kind::new_;
-    if (kind_->state.compare_exchange_strong(state, Kind::asked, std::memory_order_relaxed)) return true;
-    return asked_.load(std::memory_order_relaxed) || (state == Kind::generated && now >= 2 * work_a_call_);
+    ProgramKind::State state = ProgramKind::new_;
+    if (kind_->state.compare_exchange_strong(state, ProgramKind::asked, std::memory_order_relaxed)) return true;
+    return asked_.load(std::memory_order_relaxed) || (state == ProgramKind::generated && now >= 2 * work_a_call_);
   }
 
   [[gnu::noinline]] void ask() const {
@@ -285,7 +285,7 @@ class Tiered final : public FusedKernel {
   const Program* program_;  // of the plan's step, which owns this kernel
   std::unique_ptr<FusedKernel> first_;
   lazy::Tier tier_;
-  std::shared_ptr<Kind> kind_;  // none where nothing can be generated
+  std::shared_ptr<ProgramKind> kind_;  // none where nothing can be generated
   std::int64_t work_a_call_ = 0;
   mutable std::atomic<std::int64_t> work_{0};
   mutable std::atomic<const FusedKernel*> ready_{nullptr};
