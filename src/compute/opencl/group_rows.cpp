@@ -156,9 +156,6 @@ class Rows final : public GeneratedGroup {
   }
   /// A loop over the places, or their parts, with memory for the states of a group.
   std::string begin(const std::string& of = "o", const std::string& count = "count") const {
-    const std::string loop = "  for (long " + of + " = get_";
-    if (!spread_.groups)
-      return loop + "global_id(0); " + of + " < " + count + "; " + of + " += get_global_size(0)) {\n";
     std::string s;
     std::vector<std::string> types;
     for (const Reduction& d : reductions_) {
@@ -166,10 +163,8 @@ class Rows final : public GeneratedGroup {
       types.push_back(d.text.state);
       s += "  __local " + d.text.state + " all_" + d.text.state + "[" + std::to_string(group_size) + "];\n";
     }
-    return s + "  const int me = get_local_id(0);\n" + loop + "group_id(0); " + of + " < " + count + "; " + of +
-           " += get_num_groups(0)) {\n";
+    return begin_lines(spread_.groups, s, of, count);
   }
-  std::string end() const { return spread_.groups ? "    barrier(CLK_LOCAL_MEM_FENCE);\n  }\n}\n" : "  }\n}\n"; }
 
   std::vector<const Reduction*> of_stage(int stage) const {
     std::vector<const Reduction*> all;
@@ -225,19 +220,18 @@ class Rows final : public GeneratedGroup {
   std::string body() {
     std::string s = head("hyalite_rows", "") + begin();
     for (int stage = 0; stage < stages_; ++stage) s += variables(stage) + states(stage) + walk(stage) + values(stage);
-    return s + variables(stages_) + kept_stores() + end();
+    return s + variables(stages_) + kept_stores() + end_lines(spread_.groups);
   }
 
   /// Of the only stage, a part of a place.
   std::string parts_body() {
     std::string s = head("hyalite_parts", part_parameters) + part_states() + begin("w", "count * parts");
-    s += part_lines(spread_.groups, "w", "o") + variables(0) + states(0) + walk(0);
+    s += part_lines(spread_.groups) + variables(0) + states(0) + walk(0);
     for (const Reduction& d : reductions_) s += merged(d);
     for (const Reduction& d : reductions_) {
-      s += std::string("    ") + (spread_.groups ? "if (me == 0) " : "") + "part_" + d.state + "[w] = " + d.state +
-           ";\n";
+      s += first_item(spread_.groups) + "part_" + d.state + "[w] = " + d.state + ";\n";
     }
-    return s + end();
+    return s + end_lines(spread_.groups);
   }
 
   /// From the states of the parts to values.
@@ -248,7 +242,7 @@ class Rows final : public GeneratedGroup {
       s += "      { const " + d.text.state + " b = part_" + d.state + "[" + join_place(spread_.groups) + "]; " +
            d.text.merge + " }\n";
     }
-    return s + "    }\n" + values(0) + variables(1) + kept_stores() + end();
+    return s + "    }\n" + values(0) + variables(1) + kept_stores() + end_lines(spread_.groups);
   }
   /// The states of the parts lie in one piece of memory: a kernel takes few arguments.
   static constexpr const char* part_parameters = ", long parts, __global uchar* memory";

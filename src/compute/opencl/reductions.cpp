@@ -53,13 +53,6 @@ struct Axes {
   }
 };
 
-/// A loop over the values, each by one item, or by a group whose item `me` is.
-std::string begin_lines(bool groups, const std::string& locals, const std::string& count) {
-  if (!groups) return "  for (long o = get_global_id(0); o < " + count + "; o += get_global_size(0)) {\n";
-  return locals + "  const int me = get_local_id(0);\n  for (long o = get_group_id(0); o < " + count +
-         "; o += get_num_groups(0)) {\n";
-}
-
 /// The places of the greatest or the least, the first of equals; of numbers that are not, the first.
 std::string places_body(Fold f, Dtype in, Dtype out, const Axes& kept, const Axes& reduced, bool groups) {
   const Dtype v = computed(in);
@@ -70,7 +63,7 @@ std::string places_body(Fold f, Dtype in, Dtype out, const Axes& kept, const Axe
   const std::string locals = "  __local " + V + " all[" + W + "];\n  __local long places[" + W + "];\n";
   std::string s = "__kernel void hyalite_reduce(long count, long n, __global const " + stored_type(in) +
                   "* x, __global " + stored_type(out) + "* out, __constant const long* m) {\n";
-  s += begin_lines(groups, locals, "count");
+  s += begin_lines(groups, locals, "o", "count");
   s += "    long base = m[0];\n" + kept.place("o", "base", 1) + "    " + V + " a = 0; long place = -1;\n";
   s += groups ? "    for (long j = me; j < n; j += " + W + ") {\n" : "    for (long j = 0; j < n; ++j) {\n";
   s += "    long at = base;\n" + reduced.place("j", "at", 2 * static_cast<int>(kept.sizes.size()) + 1);
@@ -85,8 +78,8 @@ std::string places_body(Fold f, Dtype in, Dtype out, const Axes& kept, const Axe
          " || (v == a && q < place))))) { a = v; place = q; }\n";
     s += "        all[me] = a; places[me] = place;\n      }\n    }\n";
   }
-  s += std::string("    ") + (groups ? "if (me == 0) " : "") + "out[o] = (" + value_type(out) + ")place;\n";
-  return s + (groups ? "    barrier(CLK_LOCAL_MEM_FENCE);\n" : "") + "  }\n}\n";
+  s += first_item(groups) + "out[o] = (" + value_type(out) + ")place;\n";
+  return s + end_lines(groups);
 }
 
 /// Reductions to a value: of all elements, or, in `parts` of them, to states.
@@ -97,15 +90,16 @@ std::string fold_body(const FoldText& t, Dtype in, Dtype out, const Axes& kept, 
   std::string s = std::string("__kernel void ") + (parts ? "hyalite_reduce_parts" : "hyalite_reduce") +
                   "(long count, long n, " + (parts ? "long parts, " : "") + "__global const " + stored_type(in) +
                   "* x, __global " + (parts ? t.state : stored_type(out)) + "* out, __constant const long* m) {\n";
-  s += begin_lines(groups, "  __local " + t.state + " states[" + W + "];\n", parts ? "count * parts" : "count");
-  if (parts) s += part_lines(groups, "o", "place");
-  s += "    long base = m[0];\n" + kept.place(parts ? "place" : "o", "base", 1);
+  s += begin_lines(groups, "  __local " + t.state + " states[" + W + "];\n", parts ? "w" : "o",
+                   parts ? "count * parts" : "count");
+  if (parts) s += part_lines(groups);
+  s += "    long base = m[0];\n" + kept.place("o", "base", 1);
   s += "    " + t.state + " a = " + t.begin + ";\n    for (" + part_loop(spread) + ") {\n";
   s += "    long at = base;\n" + reduced.place("j", "at", 2 * static_cast<int>(kept.sizes.size()) + 1);
   s += "    const " + value_type(computed(in)) + " v = " + loaded(in, "x[at]") + ";\n    " + t.join + "\n    }\n";
   if (groups) s += merge_lines(t, "a", "states");
-  s += std::string("    ") + (groups ? "if (me == 0) " : "") + "out[o] = " + (parts ? "a" : t.end) + ";\n";
-  return s + (groups ? "    barrier(CLK_LOCAL_MEM_FENCE);\n" : "") + "  }\n}\n";
+  s += first_item(groups) + (parts ? "out[w] = a" : "out[o] = " + t.end) + ";\n";
+  return s + end_lines(groups);
 }
 
 /// From the states of parts to values.
@@ -113,12 +107,12 @@ std::string join_body(const FoldText& t, Dtype out, bool groups) {
   const std::string W = std::to_string(group_size);
   std::string s = "__kernel void hyalite_reduce_join(long count, long n, long parts, __global const " + t.state +
                   "* parts_of, __global " + stored_type(out) + "* out) {\n" +
-                  begin_lines(groups, "  __local " + t.state + " states[" + W + "];\n", "count") + "    " + t.state +
-                  " a = " + t.begin + ";\n    for (" + join_loop(groups) + ") {\n      const " + t.state +
+                  begin_lines(groups, "  __local " + t.state + " states[" + W + "];\n", "o", "count") + "    " +
+                  t.state + " a = " + t.begin + ";\n    for (" + join_loop(groups) + ") {\n      const " + t.state +
                   " b = parts_of[" + join_place(groups) + "];\n      " + t.merge + "\n    }\n";
   if (groups) s += merge_lines(t, "a", "states");
-  s += std::string("    ") + (groups ? "if (me == 0) " : "") + "out[o] = " + t.end + ";\n";
-  return s + (groups ? "    barrier(CLK_LOCAL_MEM_FENCE);\n" : "") + "  }\n}\n";
+  s += first_item(groups) + "out[o] = " + t.end + ";\n";
+  return s + end_lines(groups);
 }
 
 }  // namespace
@@ -135,10 +129,17 @@ Spread spread_over(const ClDevice& d, std::int64_t kept, std::int64_t reduced, b
   return s;
 }
 
-std::string part_lines(bool groups, const std::string& w, const std::string& place) {
-  return groups ? "    const long " + place + " = " + w + " / parts, length = (n + parts - 1) / parts, first = (" + w +
-                      " - " + place + " * parts) * length;\n"
-                : "    const long " + place + " = " + w + " % count, part = " + w + " / count;\n";
+std::string begin_lines(bool groups, const std::string& locals, const std::string& of, const std::string& count) {
+  const std::string kind = groups ? "group" : "global", step = groups ? "get_num_groups" : "get_global_size";
+  return (groups ? locals + "  const int me = get_local_id(0);\n" : "") + "  for (long " + of + " = get_" + kind +
+         "_id(0); " + of + " < " + count + "; " + of + " += " + step + "(0)) {\n";
+}
+std::string first_item(bool groups) { return groups ? "    if (me == 0) " : "    "; }
+std::string end_lines(bool groups) { return groups ? "    barrier(CLK_LOCAL_MEM_FENCE);\n  }\n}\n" : "  }\n}\n"; }
+
+std::string part_lines(bool groups) {
+  return groups ? "    const long o = w / parts, length = (n + parts - 1) / parts, first = (w - o * parts) * length;\n"
+                : "    const long o = w % count, part = w / count;\n";
 }
 std::string part_loop(const Spread& s) {
   const std::string W = std::to_string(group_size);

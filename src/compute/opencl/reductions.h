@@ -21,9 +21,13 @@ struct Spread {
 /// `rows`: the elements of a result lie side by side, and not those of the next results.
 Spread spread_over(const ClDevice& d, std::int64_t kept, std::int64_t reduced, bool rows);
 
-// How the text of kernels says it: which place and which part number `w` of the count's is, the loop over its elements
-// `j`, the loop over the parts of place `o`, and where the state of one lies.
-std::string part_lines(bool groups, const std::string& w, const std::string& place);
+// How the text of kernels says it: the loop over places, or parts of them, with a group's local memory in front; what
+// only one of a place's items does; the end; which place `o` part `w` belongs to; the loop over its elements `j`, and
+// that over the parts of a place; where the state of one lies.
+std::string begin_lines(bool groups, const std::string& locals, const std::string& of, const std::string& count);
+std::string first_item(bool groups);
+std::string end_lines(bool groups);
+std::string part_lines(bool groups);
 std::string part_loop(const Spread& s);
 std::string join_loop(bool groups);
 std::string join_place(bool groups);
