@@ -98,6 +98,7 @@ enum class Fact : std::uint8_t {
   streaming,
   threads,
   rows,
+  tiles,  ///< into which a result was cut, in words
   routine,
   library,
   node,

@@ -209,11 +209,12 @@ Words library_ran(const Heard& h) {
   const std::int64_t threads = h.number(Fact::threads);
   Facts facts{{"kernel", routine.empty() ? "none" : routine}};
   if (!library.empty()) facts.emplace_back("library", library);
+  if (const std::string& tiles = h.text(Fact::tiles); !tiles.empty()) facts.emplace_back("tiles", tiles);
   if (threads > 0) facts.emplace_back("threads", std::to_string(threads));
   return {h.text(Fact::op) + "_" + h.dtype(Fact::dtype) + (threads > 0 ? threads_text(threads) : ""), facts,
           routine.empty()   ? "an axis is empty: nothing is multiplied"
           : library.empty() ? "integers wrap, which no BLAS does"
-                            : "the library picks its own kernel"};
+                            : "the library picks its own kernel; a tile is one call, on one thread"};
 }
 
 Words result_made(const Heard& h) {

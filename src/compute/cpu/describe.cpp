@@ -81,6 +81,7 @@ void describe_product(Recorder& rec, const Validated& v, const GemmReport& r) {
                                {Fact::dtype, v.dtype()},
                                {Fact::routine, r.routine},
                                {Fact::library, r.library},
+                               {Fact::tiles, r.tiles},
                                {Fact::threads, r.threads}});
   Step& step = rec.last();
   if (!r.routine.empty()) step.operations = r.operations;

@@ -1,233 +1,106 @@
-/// Matrix products through the CBLAS interface of scipy-openblas32, opened at the first product.
+/// Which tile is which part of which matrices, and one call for it.
 #include "compute/cpu/gemm.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
-#include <unistd.h>
-
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <cstdlib>
+#include <algorithm>
 #include <limits>
-#include <memory>
-#include <optional>
-#include <thread>
 
-#include "compute/blas_path.h"
 #include "compute/blocking.h"
 #include "compute/cpu/backend.h"
 #include "compute/cpu/operands.h"
+#include "compute/cpu/reduce_walk.h"
 #include "compute/cpu/threads.h"
 #include "hyalite/error.h"
-
-namespace hyalite {
-namespace {
-std::string (*blas_finder)() = nullptr;
-}
-void install_blas_finder(std::string (*finder)()) noexcept { blas_finder = finder; }
-}  // namespace hyalite
 
 namespace hyalite::cpu {
 namespace {
 
-// CBLAS's own numbers.
-enum Order : int { row_major_order = 101 };
-enum Transpose : int { plain = 111, transposed = 112 };
+// Each tile packs its part of both operands anew, which costs some per cent of one call for all: more for narrow tiles
+// than for flat ones. Smaller results are cut smaller, so that there is something for other threads.
+constexpr std::int64_t most_height = 256, least_height = 64, most_width = 1024, least_width = 128;
+constexpr std::int64_t least_integer_height = 8;  // nothing is packed
+// Of sums that are long while there are few of them.
+constexpr std::int64_t least_depth = 4096, most_parts = 64;
 
-template <class Alpha, class T>
-using Gemm = void (*)(int, int, int, int, int, int, Alpha, const T*, int, const T*, int, Alpha, T*, int);
-
-struct Blas {
-  std::string path;
-  Gemm<float, float> sgemm;
-  Gemm<double, double> dgemm;
-  Gemm<const void*, void> cgemm, zgemm;
-  void (*set_threads)(int);
-  char* (*config)();
-};
-
-Blas open_blas() {
-  Blas b;
-  const char* named = std::getenv("HYALITE_BLAS");
-  b.path = named != nullptr ? named : blas_finder != nullptr ? blas_finder() : HYALITE_BLAS_PATH;
-  void* h = dlopen(b.path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (h == nullptr) {
-    throw Unsupported("matmul() needs OpenBLAS, which did not open: " + std::string(dlerror()) +
-                          "; run pip install scipy-openblas32, or name libscipy_openblas.so in HYALITE_BLAS",
-                      {{"path", b.path}});
-  }
-  auto symbol = [&](auto& to, const char* name) {
-    to = reinterpret_cast<std::decay_t<decltype(to)>>(dlsym(h, name));
-    if (to == nullptr)
-      throw Unsupported(b.path + " lacks " + name + "; it is not scipy-openblas32", {{"path", b.path}});
-  };
-  symbol(b.sgemm, "scipy_cblas_sgemm");
-  symbol(b.dgemm, "scipy_cblas_dgemm");
-  symbol(b.cgemm, "scipy_cblas_cgemm");
-  symbol(b.zgemm, "scipy_cblas_zgemm");
-  symbol(b.set_threads, "scipy_openblas_set_num_threads");
-  symbol(b.config, "scipy_openblas_get_config");
-  return b;
+/// The size of parts that are about equal, none above `most`: a multiple of `unit`.
+std::int64_t even(std::int64_t size, std::int64_t most, std::int64_t unit) {
+  const std::int64_t parts = std::max<std::int64_t>(1, (size + most - 1) / most);
+  return std::max<std::int64_t>(1, ((size + parts - 1) / parts + unit - 1) / unit * unit);
 }
 
-/// Held while OpenBLAS works. When the process exits, OpenBLAS joins its threads from a destructor, for ever if another
-/// thread has given one of them a product just then: so exit waits for those that run, and none begins any more.
-class Running {
- public:
-  Running() noexcept {
-    count.fetch_add(1);
-    if (!ending.load() || is_ending) return;
-    count.fetch_sub(1);
-    for (;;) pause();
-  }
-  ~Running() { count.fetch_sub(1); }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-
-  static void watch_exit() {
-    std::atexit([] {
-      is_ending = true;
-      ending.store(true);
-      while (count.load() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    });
-    pthread_atfork(nullptr, nullptr, [] { count.store(0); });  // the others that were at work are not in the child
-  }
-
- private:
-  static inline std::atomic<int> count{0};
-  static inline std::atomic<bool> ending{false};
-  static inline constinit thread_local bool is_ending = false;
-};
-
-/// Opened at the first use, without a lock or a static's guard: the finder runs Python, which gives the GIL away to
-/// threads that come here too. Two that arrive together open the same library twice, and one result is dropped.
-const Blas& blas() {
-  static std::atomic<const Blas*> opened{nullptr};
-  if (const Blas* b = opened.load(std::memory_order_acquire)) return *b;
-  auto fresh = std::make_unique<const Blas>(open_blas());
-  const Blas* first = nullptr;
-  if (opened.compare_exchange_strong(first, fresh.get(), std::memory_order_acq_rel)) {
-    Running::watch_exit();
-    return *fresh.release();
-  }
-  return *first;
-}
-
-/// One matrix of a batch: address and strides in elements.
-struct Matrix {
-  const std::byte* data;
-  std::int64_t rows, cols, row_stride, col_stride;
-};
-
-/// A tensor's last two axes, and how the ones before lie; a vector is a row on the left, a column on the right.
-struct Batch {
-  Matrix matrix;
-  DimList shape, strides;  // of the leading axes, in elements
-};
-
-Batch batch_of(const TensorImpl& t, bool left) {
-  const Dims shape = t.shape();
-  DimList strides(t.strides());
-  for (int i = 0; i < strides.size(); ++i) {
-    if (shape[i] == 1) strides[i] = 1;  // never used, and may be too large for BLAS
-  }
-  const int n = t.ndim();
-  Batch b;
-  if (n == 1) {
-    b.matrix = left ? Matrix{t.address(), 1, shape[0], 0, strides[0]} : Matrix{t.address(), shape[0], 1, strides[0], 0};
-    return b;
-  }
-  b.matrix = {t.address(), shape[n - 2], shape[n - 1], strides[n - 2], strides[n - 1]};
-  b.shape = DimList(shape.first(n - 2));
-  b.strides = DimList(Dims(strides).first(n - 2));
-  return b;
-}
-
-/// BLAS takes a matrix whose rows, or columns, are contiguous and do not overlap.
-bool fits_rows(const Matrix& m) {
-  return (m.col_stride == 1 || m.cols == 1) && (m.row_stride >= std::max<std::int64_t>(1, m.cols) || m.rows == 1);
-}
-bool fits_columns(const Matrix& m) {
-  return (m.row_stride == 1 || m.rows == 1) && (m.col_stride >= std::max<std::int64_t>(1, m.rows) || m.cols == 1);
-}
 int leading(std::int64_t stride, std::int64_t least) {
   return static_cast<int>(std::max({stride, least, std::int64_t{1}}));
 }
 
-void gemm(Dtype dtype, const Matrix& a, const Matrix& b, std::byte* out) {
-  const Blas& library = blas();
-  const bool ta = !fits_rows(a), tb = !fits_rows(b);
-  const int m = static_cast<int>(a.rows), n = static_cast<int>(b.cols), k = static_cast<int>(a.cols);
-  const int lda = ta ? leading(a.col_stride, a.rows) : leading(a.row_stride, a.cols);
-  const int ldb = tb ? leading(b.col_stride, b.rows) : leading(b.row_stride, b.cols);
-  const int ldc = std::max(n, 1), oa = ta ? transposed : plain, ob = tb ? transposed : plain;
-  auto real = [&](auto call, auto type) {
-    using T = decltype(type);
-    call(row_major_order, oa, ob, m, n, k, T{1}, reinterpret_cast<const T*>(a.data), lda,
-         reinterpret_cast<const T*>(b.data), ldb, T{0}, reinterpret_cast<T*>(out), ldc);
-  };
-  auto complex = [&](auto call, auto type) {
-    const decltype(type) one[2] = {1, 0}, zero[2] = {0, 0};
-    call(row_major_order, oa, ob, m, n, k, one, a.data, lda, b.data, ldb, zero, out, ldc);
-  };
-  switch (dtype) {
-    case Dtype::float32:
-      return real(library.sgemm, float{});
-    case Dtype::float64:
-      return real(library.dgemm, double{});
-    case Dtype::complex64:
-      return complex(library.cgemm, float{});
-    default:
-      return complex(library.zgemm, double{});
-  }
+std::int64_t size_of(Dtype t) { return static_cast<std::int64_t>(itemsize(t)); }
+
+}  // namespace
+
+TileGrid TileGrid::of(std::int64_t rows, std::int64_t cols, std::int64_t inner, Dtype dtype) {
+  const bool integer = kind(dtype) == Kind::integer;
+  const std::int64_t least = integer ? least_integer_height : least_height;
+  TileGrid g{rows, cols, even(rows, std::clamp(rows / 8, least, most_height), least / 2), cols, inner};
+  const std::int64_t down = std::max<std::int64_t>(1, g.down());
+  const std::int64_t few = std::min((4 + down - 1) / down, std::max<std::int64_t>(1, cols / least_width));
+  g.width = even(cols, std::clamp<std::int64_t>((cols + few - 1) / few, 1, most_width), 32);
+  if (!integer && g.down() * g.across() == 1 && inner >= 2 * least_depth)
+    g.depth = even(inner, std::max(least_depth, (inner + most_parts - 1) / most_parts), 64);
+  return g;
 }
 
-/// Integers wrap, so unsigned arithmetic gives every width's result.
-template <class U>
-void integer_gemm(const Matrix& a, const Matrix& b, std::byte* out) {
-  using W = std::common_type_t<U, unsigned>;  // a product of two uint16 would overflow int
-  const U* x = reinterpret_cast<const U*>(a.data);
-  const U* y = reinterpret_cast<const U*>(b.data);
-  U* z = reinterpret_cast<U*>(out);
-  parallel_for((a.rows + 7) / 8, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin * 8; i < std::min(end * 8, a.rows); ++i) {
-      U* row = z + i * b.cols;
-      std::fill_n(row, b.cols, U{0});
-      for (std::int64_t p = 0; p < a.cols; ++p) {
-        const W s = x[i * a.row_stride + p * a.col_stride];
-        const U* from = y + p * b.row_stride;
-        for (std::int64_t j = 0; j < b.cols; ++j)
-          row[j] = static_cast<U>(row[j] + static_cast<U>(s * W{from[j * b.col_stride]}));
-      }
-    }
-  });
+Product::Batch::Batch(const TensorImpl& t, bool left) {
+  const Dims dims = t.shape();
+  DimList steps(t.strides());
+  for (int i = 0; i < steps.size(); ++i) {
+    if (dims[i] == 1) steps[i] = 1;  // never used, and may be too large for BLAS
+  }
+  const int n = t.ndim();
+  if (n == 1) {
+    matrix = left ? Matrix{t.address(), 1, dims[0], 0, steps[0]} : Matrix{t.address(), dims[0], 1, steps[0], 0};
+    return;
+  }
+  matrix = {t.address(), dims[n - 2], dims[n - 1], steps[n - 2], steps[n - 1]};
+  shape = DimList(dims.first(n - 2));
+  strides = DimList(Dims(steps).first(n - 2));
 }
 
-void multiply(Dtype dtype, const Matrix& a, const Matrix& b, std::byte* out) {
-  if (kind(dtype) != Kind::integer) return gemm(dtype, a, b, out);
-  switch (itemsize(dtype)) {
-    case 1:
-      return integer_gemm<std::uint8_t>(a, b, out);
-    case 2:
-      return integer_gemm<std::uint16_t>(a, b, out);
-    case 4:
-      return integer_gemm<std::uint32_t>(a, b, out);
-    default:
-      return integer_gemm<std::uint64_t>(a, b, out);
-  }
+/// BLAS takes a matrix whose rows, or columns, are contiguous and do not overlap.
+bool Product::Matrix::fits_rows() const {
+  return (col_stride == 1 || cols == 1) && (row_stride >= std::max<std::int64_t>(1, cols) || rows == 1);
+}
+bool Product::Matrix::fits_columns() const {
+  return (row_stride == 1 || rows == 1) && (col_stride >= std::max<std::int64_t>(1, rows) || cols == 1);
 }
 
 /// The tensor itself where BLAS can read it, else a dense copy in `dtype`.
-TensorRef readable(const TensorImpl& t, Dtype dtype, bool left) {
-  const Matrix m = batch_of(t, left).matrix;
-  const bool fits = kind(dtype) == Kind::integer || fits_rows(m) || fits_columns(m);
+TensorRef Product::readable(const TensorImpl& t, Dtype dtype, bool left) {
+  const Matrix m = Batch(t, left).matrix;
+  const bool fits = kind(dtype) == Kind::integer || m.fits_rows() || m.fits_columns();
   if (t.dtype() == dtype && fits) return TensorRef::share(const_cast<TensorImpl*>(&t));
   return copy_of(t, dtype);
 }
 
-void check_sizes(const Matrix& a, const Matrix& b) {
+Product::Product(const TensorImpl& a, const TensorImpl& b, Dims shape)
+    : dtype_(a.dtype()),
+      computed_(cpu::computed(dtype_)),
+      a_(readable(a, computed_, true)),
+      b_(readable(b, computed_, false)),
+      left_(*a_, true),
+      right_(*b_, false),
+      lead_(left_.shape),
+      grid_(TileGrid::of(left_.matrix.rows, right_.matrix.cols, left_.matrix.cols, dtype_)) {
+  broadcast_into(lead_, right_.shape);
+  const std::int64_t all = checked_numel(shape, 1);
+  if (all == 0) return;
+  count_ = all / (grid_.rows * grid_.cols);
+  if (kind(dtype_) == Kind::integer) return;
+  check_sizes();
+  if (left_.matrix.cols == 0) return;
+  blas_ = &blas();
+}
+
+void Product::check_sizes() const {
   constexpr std::int64_t most = std::numeric_limits<int>::max();
+  const Matrix &a = left_.matrix, &b = right_.matrix;
   for (const std::int64_t s : {a.rows, a.cols, b.cols, a.row_stride, a.col_stride, b.row_stride, b.col_stride}) {
     if (s <= most && s >= -most) continue;
     throw Unsupported("matmul(): OpenBLAS counts sizes and strides in 32 bits; split the product along an axis",
@@ -235,72 +108,261 @@ void check_sizes(const Matrix& a, const Matrix& b) {
   }
 }
 
-void fill_report(GemmReport& r, Dtype dtype, const Matrix& a, const Matrix& b, std::int64_t count) {
-  const bool own = kind(dtype) == Kind::integer;
-  r.routine = own ? "integer loops of Hyalite"
-                  : std::string(1, "sdcz"[static_cast<int>(dtype) - static_cast<int>(Dtype::float32)]) + "gemm";
-  if (!own) r.library = blas().config();
-  r.threads = threads_detail::last_threads;
-  // A complex product is four of reals and two sums, and adding it two more.
-  r.operations = (is_complex(dtype) ? 8.0 : 2.0) * static_cast<double>(a.rows) * static_cast<double>(a.cols) *
-                 static_cast<double>(b.cols) * static_cast<double>(count);
+bool Product::is_large() const {
+  const double one =
+      static_cast<double>(grid_.rows) * static_cast<double>(grid_.cols) * static_cast<double>(left_.matrix.cols);
+  return one * static_cast<double>(count_) > 64 * 64 * 64 && one >= 16 * 16 * 16;
+}
+std::int64_t Product::parts() const {
+  return grid_.depth == 0 ? 1 : (left_.matrix.cols + grid_.depth - 1) / grid_.depth;
 }
 
-}  // namespace
+Product::Tile Product::tile(std::int64_t i) const {
+  const std::int64_t across = grid_.across(), down = grid_.down();
+  Tile t{};
+  t.col = i % across * grid_.width;
+  t.row = i / across % down * grid_.height;
+  t.batch = i / (across * down);
+  t.rows = std::min(grid_.height, grid_.rows - t.row);
+  t.cols = std::min(grid_.width, grid_.cols - t.col);
+  return t;
+}
 
-void matmul(const TensorImpl& a, const TensorImpl& b, TensorImpl& out, GemmReport* report) {
-  const bool half = a.dtype() == Dtype::float16 || a.dtype() == Dtype::bfloat16;
-  const Dtype dtype = half ? Dtype::float32 : a.dtype();
-  const TensorRef x = readable(a, dtype, true), y = readable(b, dtype, false);
-  const TensorRef z = half ? backend().empty(dtype, out.shape()) : TensorRef::share(&out);
-  Batch left = batch_of(*x, true), right = batch_of(*y, false);
-  if (z->numel() == 0) return;
-  const std::int64_t size = static_cast<std::int64_t>(itemsize(dtype)), block = left.matrix.rows * right.matrix.cols;
-  const std::int64_t count = z->numel() / block;
-  threads_detail::last_threads = 1;  // until a region, or the library, is given more
-  if (kind(dtype) != Kind::integer) check_sizes(left.matrix, right.matrix);
-  if (left.matrix.cols == 0) {
-    std::memset(z->address(), 0, static_cast<std::size_t>(z->nbytes()));
+/// Of a matrix of the batch, in elements.
+std::int64_t Product::offset(const Batch& b, std::int64_t batch) const {
+  std::int64_t at = 0;
+  for (int d = lead_.size() - 1; d >= 0; --d) {
+    const int mine = d - (lead_.size() - b.shape.size());
+    if (mine >= 0 && b.shape[mine] != 1) at += batch % lead_[d] * b.strides[mine];
+    batch /= lead_[d];
+  }
+  return at;
+}
+
+void Product::compute(const Tile& t, std::byte* to, std::int64_t stride) const {
+  const std::int64_t size = size_of(computed_), parts = this->parts();
+  if (parts == 1 && computed_ == dtype_) return compute_part(t, 0, to, stride);
+  thread_local reduce_walk::Buffer memory;
+  auto* const sums = reinterpret_cast<std::byte*>(memory.get(2 * t.rows * t.cols * size));
+  std::byte* const more = sums + t.rows * t.cols * size;
+  compute_part(t, 0, sums, t.cols);
+  for (std::int64_t p = 1; p < parts; ++p) {
+    compute_part(t, p, more, t.cols);
+    add_part(t, more, t.cols, sums, t.cols);
+  }
+  convert(t, sums, to, stride);
+}
+
+void Product::compute_part(const Tile& t, std::int64_t part, std::byte* to, std::int64_t stride) const {
+  const std::int64_t size = size_of(computed_);
+  Matrix m = left_.matrix, n = right_.matrix;
+  const std::int64_t first = part * grid_.depth;
+  m.data += (offset(left_, t.batch) + t.row * m.row_stride + first * m.col_stride) * size;
+  m.rows = t.rows;
+  n.data += (offset(right_, t.batch) + t.col * n.col_stride + first * n.row_stride) * size;
+  n.cols = t.cols;
+  m.cols = n.rows = std::min(grid_.depth, m.cols - first);
+  if (m.cols == 0) {
+    for (std::int64_t i = 0; i < t.rows; ++i)
+      std::memset(to + i * stride * size, 0, static_cast<std::size_t>(t.cols * size));
+    return;
+  }
+  if (kind(dtype_) != Kind::integer) return float_gemm(m, n, to, stride);
+  switch (size) {
+    case 1:
+      return integer_gemm<std::uint8_t>(m, n, to, stride);
+    case 2:
+      return integer_gemm<std::uint16_t>(m, n, to, stride);
+    case 4:
+      return integer_gemm<std::uint32_t>(m, n, to, stride);
+    default:
+      return integer_gemm<std::uint64_t>(m, n, to, stride);
+  }
+}
+
+/// to += part, in the dtype that is computed in; of complex numbers, both parts.
+void Product::add_part(const Tile& t, const std::byte* part, std::int64_t part_stride, std::byte* to,
+                       std::int64_t stride) const {
+  const auto add = [&](auto type, std::int64_t components) {
+    using T = decltype(type);
+    for (std::int64_t i = 0; i < t.rows; ++i) {
+      const T* from = reinterpret_cast<const T*>(part) + i * part_stride * components;
+      T* sum = reinterpret_cast<T*>(to) + i * stride * components;
+      for (std::int64_t j = 0; j < t.cols * components; ++j) sum[j] += from[j];
+    }
+  };
+  const std::int64_t components = is_complex(computed_) ? 2 : 1;
+  if (size_of(computed_) / components == sizeof(float)) {
+    add(float{}, components);
   } else {
-    const bool large = static_cast<double>(z->numel()) * static_cast<double>(left.matrix.cols) > 64 * 64 * 64;
-    const Blas* library = kind(dtype) != Kind::integer ? &blas() : nullptr;
-    DimList lead(left.shape);
-    broadcast_into(lead, right.shape);
-    auto offset = [&](const Batch& s, std::int64_t i) {
-      std::int64_t at = 0;
-      for (int d = lead.size() - 1; d >= 0; --d) {
-        const int mine = d - (lead.size() - s.shape.size());
-        if (mine >= 0 && s.shape[mine] != 1) at += i % lead[d] * s.strides[mine];
-        i /= lead[d];
-      }
-      return at * size;
+    add(double{}, components);
+  }
+}
+
+/// From dense rows in the dtype that is computed in.
+void Product::convert(const Tile& t, const std::byte* from, std::byte* to, std::int64_t stride) const {
+  const std::int64_t from_steps[] = {t.cols * size_of(computed_), size_of(computed_)};
+  const std::int64_t to_steps[] = {stride * size_of(dtype_), size_of(dtype_)};
+  const DimList shape{t.rows, t.cols};
+  cpu::copy({const_cast<std::byte*>(from), from_steps, computed_, computed_}, {to, to_steps, dtype_, dtype_}, shape,
+            nullptr);
+}
+
+bool Product::compute_all(std::byte* to) const {
+  const std::int64_t tiles = this->tiles(), parts = this->parts(), size = size_of(dtype_);
+  const auto address = [&](const Tile& t) { return to + ((t.batch * grid_.rows + t.row) * grid_.cols + t.col) * size; };
+  const auto some = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const Tile t = tile(i);
+      compute(t, address(t), grid_.cols);
+    }
+  };
+  if (!is_large()) {
+    some(0, tiles);
+    return true;
+  }
+  if (parts == 1 || tiles >= 2 * num_threads()) return parallel_for_interruptible(tiles, some);
+  // The parts of the sums side by side, and then together as `compute` has them.
+  const std::int64_t part_bytes = grid_.rows * grid_.cols * size_of(computed_);
+  const Ref<Storage> memory = Storage::allocate(static_cast<std::size_t>(tiles * parts * part_bytes));
+  const auto part_at = [&](std::int64_t i) { return memory->address() + i * part_bytes; };
+  const bool finished = parallel_for_interruptible(tiles * parts, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) compute_part(tile(i / parts), i % parts, part_at(i), grid_.cols);
+  });
+  for (std::int64_t i = 0; finished && i < tiles; ++i) {
+    const Tile t = tile(i);
+    for (std::int64_t p = 1; p < parts; ++p)
+      add_part(t, part_at(i * parts + p), grid_.cols, part_at(i * parts), grid_.cols);
+    convert(t, part_at(i * parts), address(t), grid_.cols);
+  }
+  return finished;
+}
+
+void Product::float_gemm(const Matrix& a, const Matrix& b, std::byte* out, std::int64_t stride) const {
+  const BlasRunning running;
+  // Of the whole matrices: what a tile takes of them lies as they do.
+  const bool ta = !left_.matrix.fits_rows(), tb = !right_.matrix.fits_rows();
+  const int m = static_cast<int>(a.rows), n = static_cast<int>(b.cols), k = static_cast<int>(a.cols);
+  const int lda = ta ? leading(a.col_stride, a.rows) : leading(a.row_stride, a.cols);
+  const int ldb = tb ? leading(b.col_stride, b.rows) : leading(b.row_stride, b.cols);
+  const int ldc = leading(stride, n), oa = ta ? Blas::transposed : Blas::plain,
+            ob = tb ? Blas::transposed : Blas::plain;
+  if (n == 1 || m == 1) return vector_product(a, b, out, stride);
+  auto real = [&](auto call, auto type) {
+    using T = decltype(type);
+    call(Blas::row_major_order, oa, ob, m, n, k, T{1}, reinterpret_cast<const T*>(a.data), lda,
+         reinterpret_cast<const T*>(b.data), ldb, T{0}, reinterpret_cast<T*>(out), ldc);
+  };
+  auto complex = [&](auto call, auto type) {
+    const decltype(type) one[2] = {1, 0}, zero[2] = {0, 0};
+    call(Blas::row_major_order, oa, ob, m, n, k, one, a.data, lda, b.data, ldb, zero, out, ldc);
+  };
+  switch (computed_) {
+    case Dtype::float32:
+      return real(blas_->sgemm, float{});
+    case Dtype::float64:
+      return real(blas_->dgemm, double{});
+    case Dtype::complex64:
+      return complex(blas_->cgemm, float{});
+    default:
+      return complex(blas_->zgemm, double{});
+  }
+}
+
+/// Where the result is one row or one column.
+void Product::vector_product(const Matrix& a, const Matrix& b, std::byte* out, std::int64_t stride) const {
+  const bool row = a.rows == 1;  // then b is the matrix
+  const Matrix &matrix = row ? b : a, &vector = row ? a : b;
+  const std::int64_t step = std::max<std::int64_t>(1, row ? a.col_stride : b.row_stride);
+  const int k = static_cast<int>(a.cols), x_step = static_cast<int>(step);
+  if (row && b.cols == 1 && !is_complex(computed_)) {
+    const int y_step = static_cast<int>(std::max<std::int64_t>(1, b.row_stride));
+    const auto dot = [&](auto call, auto type) {
+      using T = decltype(type);
+      *reinterpret_cast<T*>(out) =
+          T{0} + call(k, reinterpret_cast<const T*>(a.data), x_step, reinterpret_cast<const T*>(b.data), y_step);
     };
-    auto all = [&] {
-      std::optional<Running> running;
-      if (library != nullptr) {
-        running.emplace();
-        threads_detail::last_threads = large ? num_threads() : 1;
-        library->set_threads(threads_detail::last_threads);
-      }
-      for (std::int64_t i = 0; i < count; ++i) {
-        Matrix m = left.matrix, n = right.matrix;
-        m.data += offset(left, i);
-        n.data += offset(right, i);
-        multiply(dtype, m, n, z->address() + i * block * size);
-      }
-    };
-    if (large) {
-      const Blocking released;
-      all();
-    } else {
-      all();
+    return computed_ == Dtype::float32 ? dot(blas_->sdot, float{}) : dot(blas_->ddot, double{});
+  }
+  // As it lies: rows of the memory, whichever of its axes that is.
+  const bool by_rows = (row ? right_ : left_).matrix.fits_rows();
+  const std::int64_t lines = by_rows ? matrix.rows : matrix.cols, length = by_rows ? matrix.cols : matrix.rows;
+  const int ld = leading(by_rows ? matrix.row_stride : matrix.col_stride, length);
+  const int turned = by_rows == row ? Blas::transposed : Blas::plain;
+  const int y_step = static_cast<int>(row ? 1 : std::max<std::int64_t>(1, stride));
+  const std::int64_t count = row ? b.cols : a.rows, size = size_of(computed_);
+  // What is added to has to be there: a factor of 0 is no promise that memory with any values is not read.
+  for (std::int64_t i = 0; i < count; ++i) std::memset(out + i * y_step * size, 0, static_cast<std::size_t>(size));
+  const auto real = [&](auto call, auto type) {
+    using T = decltype(type);
+    call(Blas::row_major_order, turned, static_cast<int>(lines), static_cast<int>(length), T{1},
+         reinterpret_cast<const T*>(matrix.data), ld, reinterpret_cast<const T*>(vector.data), x_step, T{1},
+         reinterpret_cast<T*>(out), y_step);
+  };
+  const auto complex = [&](auto call, auto type) {
+    const decltype(type) one[2] = {1, 0};
+    call(Blas::row_major_order, turned, static_cast<int>(lines), static_cast<int>(length), one, matrix.data, ld,
+         vector.data, x_step, one, out, y_step);
+  };
+  switch (computed_) {
+    case Dtype::float32:
+      return real(blas_->sgemv, float{});
+    case Dtype::float64:
+      return real(blas_->dgemv, double{});
+    case Dtype::complex64:
+      return complex(blas_->cgemv, float{});
+    default:
+      return complex(blas_->zgemv, double{});
+  }
+}
+
+/// Integers wrap, so unsigned arithmetic gives every width's result.
+template <class U>
+void Product::integer_gemm(const Matrix& a, const Matrix& b, std::byte* out, std::int64_t stride) {
+  using W = std::common_type_t<U, unsigned>;  // a product of two uint16 would overflow int
+  const U* x = reinterpret_cast<const U*>(a.data);
+  const U* y = reinterpret_cast<const U*>(b.data);
+  U* z = reinterpret_cast<U*>(out);
+  for (std::int64_t i = 0; i < a.rows; ++i) {
+    U* row = z + i * stride;
+    std::fill_n(row, b.cols, U{0});
+    for (std::int64_t p = 0; p < a.cols; ++p) {
+      const W s = x[i * a.row_stride + p * a.col_stride];
+      const U* from = y + p * b.row_stride;
+      for (std::int64_t j = 0; j < b.cols; ++j)
+        row[j] = static_cast<U>(row[j] + static_cast<U>(s * W{from[j * b.col_stride]}));
     }
   }
-  if (report != nullptr && count > 0 && left.matrix.cols > 0)
-    fill_report(*report, dtype, left.matrix, right.matrix, count);
-  if (half) backend().copy(*z, out);
 }
 
-std::string blas_description() { return std::string(blas().config()) + " (" + blas().path + ")"; }
+void Product::describe(GemmReport& r, int threads) const {
+  const Matrix &a = left_.matrix, &b = right_.matrix;
+  if (count_ == 0 || a.cols == 0) return;
+  const bool own = kind(dtype_) == Kind::integer;
+  r.routine = own ? "integer loops of Hyalite"
+                  : std::string(1, "sdcz"[static_cast<int>(computed_) - static_cast<int>(Dtype::float32)]) + "gemm";
+  if (!own) r.library = blas_->config();
+  r.tiles = std::to_string(tiles()) + " of at most " + std::to_string(std::min(grid_.height, grid_.rows)) + " x " +
+            std::to_string(std::min(grid_.width, grid_.cols));
+  if (parts() > 1) r.tiles += ", sums in " + std::to_string(parts()) + " parts";
+  r.threads = static_cast<int>(std::min<std::int64_t>(threads, tiles() * parts()));
+  // A complex product is four of reals and two sums, and adding it two more.
+  r.operations = (is_complex(dtype_) ? 8.0 : 2.0) * static_cast<double>(a.rows) * static_cast<double>(a.cols) *
+                 static_cast<double>(b.cols) * static_cast<double>(count_);
+}
+
+void matmul(const TensorImpl& a, const TensorImpl& b, TensorImpl& out, GemmReport* report) {
+  const Product p(a, b, out.shape());
+  bool finished = true;
+  if (p.is_large()) {
+    const Blocking released;
+    threads_detail::last_threads = 1;
+    finished = p.compute_all(out.address());
+  } else {
+    finished = p.compute_all(out.address());
+  }
+  if (!finished) throw Interrupted("interrupted; the unfinished result is dropped");
+  if (report != nullptr) p.describe(*report, p.is_large() ? num_threads() : 1);
+}
 
 }  // namespace hyalite::cpu

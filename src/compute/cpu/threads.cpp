@@ -42,11 +42,13 @@ namespace threads_detail {
 std::atomic<int> thread_count{0};
 constinit thread_local int last_threads = 1;
 constinit thread_local bool inside_region = false;
+constinit thread_local bool is_helper = false;
 }  // namespace threads_detail
 
 namespace {
 
 using threads_detail::inside_region;
+using threads_detail::is_helper;
 using threads_detail::RangeFn;
 using Lock = std::unique_lock<std::mutex>;
 
@@ -89,7 +91,6 @@ struct Job {
 };
 
 thread_local Job* current_job = nullptr;
-thread_local bool is_helper = false;  // inside a region that another thread called
 
 /// Marks the thread as inside a region.
 class Inside {

@@ -24,6 +24,7 @@ namespace threads_detail {
 extern std::atomic<int> thread_count;              // 0 until somebody asks
 extern constinit thread_local int last_threads;    // of the last region this thread began; set to 1 before asking
 extern constinit thread_local bool inside_region;  // a nested region is serial
+extern constinit thread_local bool is_helper;      // inside a region that another thread began
 
 /// A reference to a callable; it must outlive the call.
 struct RangeFn {
