@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <stdexcept>
 #include <unordered_set>
 
@@ -45,9 +46,10 @@ const Node* origin(const Schedule& s, const Node* n) {
 }  // namespace
 
 Value Schedule::resolve(const Value& v) const {
-  if (const auto given = given_.find({v.node.get(), v.output}); given != given_.end()) return given->second;
   const auto at = same_.find(v.node.get());
-  return at == same_.end() ? v : Value{at->second, v.output};
+  const Value known = at == same_.end() ? v : Value{at->second, v.output};
+  const auto given = given_.find({known.node.get(), known.output});
+  return given == given_.end() ? known : given->second;
 }
 
 Value Schedule::base_of(const Node& n) const {
@@ -100,7 +102,7 @@ struct Schedule::Draft : Ordered {
   void find_equal_calls(const std::vector<Node*>& all) {
     std::unordered_multimap<std::size_t, Node*> seen;
     for (Node* n : all) {
-      if (!is_pure(*n)) continue;
+      if (!is_pure(*n) || s.given_.contains({n, 0})) continue;
       const std::size_t h = hash_of_node(*n);
       const auto [from, to] = seen.equal_range(h);
       const auto at = std::find_if(from, to, [&](const auto& entry) { return equal(*entry.second, *n); });
@@ -109,6 +111,47 @@ struct Schedule::Draft : Ordered {
       } else {
         seen.emplace(h, n);
       }
+    }
+  }
+
+  // ---- copies ----
+
+  /// Copies of elements as they lie, which only read what nobody overwrites before: they stand for the original. A
+  /// gradient's node keeps such a copy of what others may write.
+  void find_needless_copies(const std::vector<Node*>& all) {
+    const auto key = [&](const Value& v) { return std::pair<const Node*, int>(v.node.get(), v.output); };
+    std::map<std::pair<const Node*, int>, std::uint64_t> first_write, last_read;
+    const auto written = [&](const Value& v, std::uint64_t when) {
+      const auto [at, fresh] = first_write.emplace(key(v), when);
+      if (!fresh) at->second = std::min(at->second, when);
+    };
+    for (const Node* n : all) {
+      if (n->base.node) written(n->base, n->sequence);
+      for (const Input& in : n->in) {
+        if (in.use.from.node) last_read[key(in.use.from)] = n->sequence;  // they come in their order
+      }
+    }
+    constexpr std::uint64_t at_the_end = ~std::uint64_t{0};
+    for (const Roots::Result& r : s.roots_.results) last_read[key(r.value)] = at_the_end;
+    std::set<std::pair<const Node*, int>> last_of_effects;
+    for (const Roots::Effect& e : s.roots_.effects) {
+      last_of_effects.insert(key(e.last));
+      written(e.first, e.last.node->sequence);
+    }
+    for (const Node* n : all) {
+      if ((n->kind != NodeKind::copy && !n->converts) || n->base.node || n->in.size() != 1 || !n->in[0].use.from.node)
+        continue;
+      const Value from = s.resolve(n->in[0].use.from), made{NodeRef::share(const_cast<Node*>(n)), 0};
+      if (!same_form(*n->in[0].use.form, *n->out[0]) || first_write.contains(key(made)) || from.node == made.node)
+        continue;
+      const auto ends = first_write.find(key(from));
+      const std::uint64_t read = last_read.contains(key(made)) ? last_read[key(made)] : 0;
+      // What is given out is no memory that was there before.
+      if (last_of_effects.contains(key(made)) || (read == at_the_end && from.node->kind == NodeKind::input) ||
+          (ends != first_write.end() && read >= ends->second))
+        continue;
+      s.given_.emplace(key(made), from);
+      last_read[key(from)] = std::max(last_read[key(from)], read);
     }
   }
 
@@ -251,6 +294,7 @@ Schedule::Schedule(const Roots& roots, const Backend& backend, bool fuse) : root
   Draft d(*this);
   const std::vector<Node*> given = reachable(all);
   for (Node* n : given) keep_.push_back(NodeRef::share(n));
+  d.find_needless_copies(given);
   d.find_equal_calls(given);
   for (Roots::Result& r : roots_.results) r.value = resolve(r.value);
   for (Roots::Effect& e : roots_.effects) e.last = resolve(e.last);

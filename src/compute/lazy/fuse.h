@@ -64,7 +64,7 @@ class Schedule {
   std::vector<Group> groups_;
   std::vector<bool> in_place_;
   std::vector<NodeRef> keep_;                           // what the roots need, and the nodes that were added
-  std::map<std::pair<const Node*, int>, Value> given_;  // of the roots
+  std::map<std::pair<const Node*, int>, Value> given_;  // of the roots, and of copies that need not be made
   std::unordered_map<const Node*, NodeRef> same_;
   std::unordered_map<const Node*, Value> bases_;
 };
