@@ -65,6 +65,8 @@ struct Backend {
   void (*download)(const TensorImpl& from, TensorImpl& to) = nullptr;
   /// Of a device that computes later: what its plans run on, over tensors of memory that is there.
   Backend* executor = nullptr;
+  /// Whether a fused group may hold the op, which is a matrix product, of such elements. Null: none.
+  bool (*multiplies)(const OpInfo& op, Dtype dtype) = nullptr;
 
   /// A row-major tensor, not initialised.
   TensorRef empty(Dtype dtype, Dims shape) const { return allocate(dtype, shape, row_major(shape)); }

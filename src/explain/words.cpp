@@ -184,6 +184,11 @@ Words fused_ran(const Heard& h) {
   Facts facts{{"kernel", generated > 0 ? "tier 1, " + h.text(Fact::isa) : "tier 0, " + h.text(Fact::isa)},
               {"ops", h.text(Fact::op)}};
   if (generated > 0) facts.emplace_back("generated functions", std::to_string(generated));
+  if (const auto* routine = h.find<std::string>(Fact::routine)) {
+    facts.emplace_back("product", *routine);
+    facts.emplace_back("library", h.text(Fact::library));
+    facts.emplace_back("tiles", h.text(Fact::tiles));
+  }
   add_loop(h, facts);
   return {"fused: " + short_list(h.text(Fact::op)) + threads_of(h), facts,
           generated > 0 ? "tier 1: values pass from op to op in registers, by code that LLVM made"

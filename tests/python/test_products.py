@@ -121,6 +121,22 @@ def test_vectors_of_any_step():
             np.testing.assert_allclose(np.asarray(back), u @ matrix, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_where_a_vector_lies_changes_no_bit(dtype):
+    """Neither its address nor its step, as long as the matrix lies the same way."""
+    t = getattr(hl, dtype)
+    rng = np.random.default_rng(6)
+    for rows, cols in [(1, 33), (7, 33), (40, 1), (40, 300)]:
+        for order in ("rows", "columns"):
+            m = laid(rng.standard_normal((rows, cols)), dtype, order)
+            v, u = hl.asarray(rng.standard_normal(cols)).astype(t), hl.asarray(rng.standard_normal(rows)).astype(t)
+            for first, step in itertools.product(range(4), (1, 2, 3, -1)):
+                places = [hl.zeros(first + 3 * n, dtype=t)[first:][: abs(step) * n : abs(step)] for n in (cols, rows)]
+                seen = [p[::-1] if step < 0 else p for p in places]
+                seen[0][...], seen[1][...] = v, u
+                assert hl.all(m @ v == m @ seen[0]).item() and hl.all(u @ m == seen[1] @ m).item(), (first, step)
+
+
 def test_long_sums_are_no_worse_than_in_one_piece():
     """Parts of the sums are added in their order; each is exact to some ULP of itself."""
     rng = np.random.default_rng(5)

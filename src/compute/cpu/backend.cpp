@@ -61,6 +61,7 @@ Backend& backend() {
     for (const OpInfo& op : op_table()) {
       if (op.schema.kind == OpKind::elementwise) made.run[static_cast<std::size_t>(op.index)] = run_elementwise;
     }
+    made.multiplies = multiplies;
     for (const Entry& e : primitives()) made.run[static_cast<std::size_t>(find_op(e.op).index)] = e.run;
     return made;
   }();

@@ -49,11 +49,18 @@ void say_loop(Sayings& said, const LoopReport& r) {
 
 }  // namespace
 
-void describe_fused(Recorder& rec, const std::string& ops, int generated, const LoopReport& r) {
+void describe_fused(Recorder& rec, const std::string& ops, int generated, const LoopReport& r,
+                    const GemmReport* product) {
   const std::string isa = instruction_set().name;
   Sayings said{{Fact::op, ops}, {Fact::isa, isa}, {Fact::generated, std::int64_t{generated}}};
+  if (product != nullptr) {
+    said.emplace_back(Fact::routine, product->routine);
+    said.emplace_back(Fact::library, product->library);
+    said.emplace_back(Fact::tiles, product->tiles);
+  }
   say_loop(said, r);
   rec.end(Event::fused_ran, said);
+  if (product != nullptr) rec.last().operations = product->operations;
   rec.last().bytes_moved = r.bytes;
   rec.current_op().isa = isa;
   rec.current_op().threads = r.threads.value_or(0);

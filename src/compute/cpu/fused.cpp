@@ -21,7 +21,7 @@ constexpr std::size_t least_block = 128, largest_block = 1024;
 
 static_assert(lazy::most_operands_of_group <= max_operands);
 
-class Kernels final : public lazy::FusedKernel {
+class Kernels final : public FlatKernel {
  public:
   Kernels(const Program& p, Generator* generator) : code_(p) { build(p, generator); }
 
@@ -43,18 +43,25 @@ class Kernels final : public lazy::FusedKernel {
       for (std::size_t i = 0; i < in.size(); ++i)
         operands[i].data = const_cast<std::byte*>(static_cast<const std::byte*>(from[i]));
       for (std::size_t k = 0; k < out.size(); ++k) operands[in.size() + k].data = static_cast<std::byte*>(to[k]);
-      const bool finished = cpu::run({.kernel = blocks,
-                                      .attr = self,
-                                      .shape = shape_,
-                                      .in = {operands.data(), in.size()},
-                                      .out = {operands.data() + in.size(), out.size()},
-                                      .heavy = code_.heavy,
-                                      .interruptible = interruptible_},
-                                     rec != nullptr ? &report : nullptr);
-      if (!finished) throw Interrupted("interrupted; the unfinished result is dropped");
+      const std::span<const LoopOperand> all(operands.data(), in.size() + out.size());
+      if (!run_over(shape_, all.first(in.size()), all.last(out.size()), rec != nullptr ? &report : nullptr))
+        throw Interrupted("interrupted; the unfinished result is dropped");
     }
     if (span.over()) describe_fused(*rec, code_.ops, code_.generated, report);
   }
+
+  bool run_over(Dims shape, std::span<const LoopOperand> in, std::span<const LoopOperand> out,
+                LoopReport* report) const override {
+    return cpu::run({.kernel = blocks,
+                     .attr = reinterpret_cast<const double*>(this),
+                     .shape = shape,
+                     .in = in,
+                     .out = out,
+                     .heavy = code_.heavy,
+                     .interruptible = interruptible_},
+                    report);
+  }
+  const Code& code() const override { return code_; }
 
  private:
   // ---- running ----
@@ -194,7 +201,7 @@ class Kernels final : public lazy::FusedKernel {
 
 }  // namespace
 
-std::unique_ptr<lazy::FusedKernel> fuse_flat(const Program& program, Generator* generator) {
+std::unique_ptr<FlatKernel> fuse_flat(const Program& program, Generator* generator) {
   return std::make_unique<Kernels>(program, generator);
 }
 

@@ -6,6 +6,7 @@
 
 #include "compute/blocking.h"
 #include "compute/cpu/backend.h"
+#include "compute/cpu/gather.h"
 #include "compute/cpu/operands.h"
 #include "compute/cpu/reduce_walk.h"
 #include "compute/cpu/threads.h"
@@ -24,7 +25,9 @@ constexpr std::int64_t least_depth = 4096, most_parts = 64;
 /// The size of parts that are about equal, none above `most`: a multiple of `unit`.
 std::int64_t even(std::int64_t size, std::int64_t most, std::int64_t unit) {
   const std::int64_t parts = std::max<std::int64_t>(1, (size + most - 1) / most);
-  return std::max<std::int64_t>(1, ((size + parts - 1) / parts + unit - 1) / unit * unit);
+  std::int64_t each = std::max<std::int64_t>(1, ((size + parts - 1) / parts + unit - 1) / unit * unit);
+  while (size > each && size % each == 1) each += unit;  // one row alone would be another kernel's
+  return each;
 }
 
 int leading(std::int64_t stride, std::int64_t least) {
@@ -208,7 +211,7 @@ void Product::convert(const Tile& t, const std::byte* from, std::byte* to, std::
             nullptr);
 }
 
-bool Product::compute_all(std::byte* to) const {
+bool Product::compute_all(std::byte* to, bool interruptible) const {
   const std::int64_t tiles = this->tiles(), parts = this->parts(), size = size_of(dtype_);
   const auto address = [&](const Tile& t) { return to + ((t.batch * grid_.rows + t.row) * grid_.cols + t.col) * size; };
   const auto some = [&](std::int64_t begin, std::int64_t end) {
@@ -221,12 +224,17 @@ bool Product::compute_all(std::byte* to) const {
     some(0, tiles);
     return true;
   }
-  if (parts == 1 || tiles >= 2 * num_threads()) return parallel_for_interruptible(tiles, some);
+  const auto shared = [&](std::int64_t chunks, const auto& body) {
+    if (interruptible) return parallel_for_interruptible(chunks, body);
+    parallel_for(chunks, body);
+    return true;
+  };
+  if (parts == 1 || tiles >= 2 * num_threads()) return shared(tiles, some);
   // The parts of the sums side by side, and then together as `compute` has them.
   const std::int64_t part_bytes = grid_.rows * grid_.cols * size_of(computed_);
   const Ref<Storage> memory = Storage::allocate(static_cast<std::size_t>(tiles * parts * part_bytes));
   const auto part_at = [&](std::int64_t i) { return memory->address() + i * part_bytes; };
-  const bool finished = parallel_for_interruptible(tiles * parts, [&](std::int64_t begin, std::int64_t end) {
+  const bool finished = shared(tiles * parts, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) compute_part(tile(i / parts), i % parts, part_at(i), grid_.cols);
   });
   for (std::int64_t i = 0; finished && i < tiles; ++i) {
@@ -247,7 +255,7 @@ void Product::float_gemm(const Matrix& a, const Matrix& b, std::byte* out, std::
   const int ldb = tb ? leading(b.col_stride, b.rows) : leading(b.row_stride, b.cols);
   const int ldc = leading(stride, n), oa = ta ? Blas::transposed : Blas::plain,
             ob = tb ? Blas::transposed : Blas::plain;
-  if (n == 1 || m == 1) return vector_product(a, b, out, stride);
+  if (grid_.rows == 1 || grid_.cols == 1) return vector_product(a, b, out, stride);
   auto real = [&](auto call, auto type) {
     using T = decltype(type);
     call(Blas::row_major_order, oa, ob, m, n, k, T{1}, reinterpret_cast<const T*>(a.data), lda,
@@ -272,15 +280,24 @@ void Product::float_gemm(const Matrix& a, const Matrix& b, std::byte* out, std::
 /// Where the result is one row or one column.
 void Product::vector_product(const Matrix& a, const Matrix& b, std::byte* out, std::int64_t stride) const {
   const bool row = a.rows == 1;  // then b is the matrix
-  const Matrix &matrix = row ? b : a, &vector = row ? a : b;
-  const std::int64_t step = std::max<std::int64_t>(1, row ? a.col_stride : b.row_stride);
-  const int k = static_cast<int>(a.cols), x_step = static_cast<int>(step);
+  const Matrix& matrix = row ? b : a;
+  const int k = static_cast<int>(a.cols);
+  const std::int64_t size = size_of(computed_);
+  // Elements side by side: kernels for steps add in another order.
+  thread_local reduce_walk::Buffer memory[2];
+  const auto packed = [&](const std::byte* from, std::int64_t step, int which) -> const std::byte* {
+    if (step == 1 || k == 1) return from;
+    auto* const to = reinterpret_cast<std::byte*>(memory[which].get(k * size));
+    gather(to, from, {1, k, 0, step * size, static_cast<std::size_t>(size)});
+    return to;
+  };
+  const std::byte* const vector = row ? packed(a.data, a.col_stride, 0) : packed(b.data, b.row_stride, 0);
   if (row && b.cols == 1 && !is_complex(computed_)) {
-    const int y_step = static_cast<int>(std::max<std::int64_t>(1, b.row_stride));
+    const std::byte* const other = packed(b.data, b.row_stride, 1);
     const auto dot = [&](auto call, auto type) {
       using T = decltype(type);
       *reinterpret_cast<T*>(out) =
-          T{0} + call(k, reinterpret_cast<const T*>(a.data), x_step, reinterpret_cast<const T*>(b.data), y_step);
+          T{0} + call(k, reinterpret_cast<const T*>(vector), 1, reinterpret_cast<const T*>(other), 1);
     };
     return computed_ == Dtype::float32 ? dot(blas_->sdot, float{}) : dot(blas_->ddot, double{});
   }
@@ -290,19 +307,19 @@ void Product::vector_product(const Matrix& a, const Matrix& b, std::byte* out, s
   const int ld = leading(by_rows ? matrix.row_stride : matrix.col_stride, length);
   const int turned = by_rows == row ? Blas::transposed : Blas::plain;
   const int y_step = static_cast<int>(row ? 1 : std::max<std::int64_t>(1, stride));
-  const std::int64_t count = row ? b.cols : a.rows, size = size_of(computed_);
+  const std::int64_t count = row ? b.cols : a.rows;
   // What is added to has to be there: a factor of 0 is no promise that memory with any values is not read.
   for (std::int64_t i = 0; i < count; ++i) std::memset(out + i * y_step * size, 0, static_cast<std::size_t>(size));
   const auto real = [&](auto call, auto type) {
     using T = decltype(type);
     call(Blas::row_major_order, turned, static_cast<int>(lines), static_cast<int>(length), T{1},
-         reinterpret_cast<const T*>(matrix.data), ld, reinterpret_cast<const T*>(vector.data), x_step, T{1},
+         reinterpret_cast<const T*>(matrix.data), ld, reinterpret_cast<const T*>(vector), 1, T{1},
          reinterpret_cast<T*>(out), y_step);
   };
   const auto complex = [&](auto call, auto type) {
     const decltype(type) one[2] = {1, 0};
-    call(Blas::row_major_order, turned, static_cast<int>(lines), static_cast<int>(length), one, matrix.data, ld,
-         vector.data, x_step, one, out, y_step);
+    call(Blas::row_major_order, turned, static_cast<int>(lines), static_cast<int>(length), one, matrix.data, ld, vector,
+         1, one, out, y_step);
   };
   switch (computed_) {
     case Dtype::float32:

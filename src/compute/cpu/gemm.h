@@ -46,8 +46,8 @@ class Product {
   void compute(const Tile& t, std::byte* to, std::int64_t stride) const;
   /// Whether it pays to let other threads help.
   bool is_large() const;
-  /// All of it, row-major. False when it was interrupted.
-  bool compute_all(std::byte* to) const;
+  /// All of it, row-major. False when it was interrupted, if that may be.
+  bool compute_all(std::byte* to, bool interruptible = true) const;
   void describe(GemmReport& r, int threads) const;
 
  private:

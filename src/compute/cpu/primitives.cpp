@@ -229,7 +229,7 @@ constexpr Entry entries[] = {
     {"argmin", run_reduction<ReduceOp::argmin>, ReduceOp::argmin},
     {"astype", run_conversion},
     {"contiguous", run_conversion},
-    {"matmul", run_matmul},
+    {"matmul", run_matmul, {}, true},
     {"concat", run_plainly<concat>},
     {"others", run_plainly<others_of>},
     {"take", run_plainly<take_from>},
@@ -259,6 +259,11 @@ bool folds(const OpInfo& op, Dtype in, Dtype out) {
   // Complex numbers are reduced by component, and means of integers exactly: by ways of their own.
   if (is_complex(in) || (*reduces == ReduceOp::mean && kind(in) <= Kind::integer)) return false;
   return reduce_supports(*reduces, in, out);
+}
+
+bool multiplies(const OpInfo& op, Dtype dtype) {
+  const Entry* at = std::ranges::find(entries, op.name(), &Entry::op);
+  return at != std::end(entries) && at->multiplies && kind(dtype) != Kind::integer;
 }
 
 }  // namespace hyalite::cpu

@@ -15,6 +15,7 @@
 
 #include "compute/blocking.h"
 #include "compute/cpu/fused.h"
+#include "compute/cpu/fused_product.h"
 #include "compute/cpu/fused_rows.h"
 #include "compute/cpu/generated.h"
 #include "compute/jit/llvm.h"
@@ -33,7 +34,9 @@ constexpr std::int64_t worth = 50'000'000, call_work = 20'000;
 constexpr std::int64_t worth_printing = 1'000'000;
 
 std::unique_ptr<FusedKernel> build(const Program& p, Generator* generator) {
-  return p.pass.kind == lazy::Pass::flat ? fuse_flat(p, generator) : fuse_rows(p, generator);
+  if (p.pass.kind == lazy::Pass::product) return fuse_product(p, generator);
+  if (p.pass.kind == lazy::Pass::flat) return fuse_flat(p, generator);
+  return fuse_rows(p, generator);
 }
 
 /// What programs that differ in sizes and numbers only have in common: their generated code, and the work that paid for

@@ -27,7 +27,10 @@ class Groups {
  public:
   Groups(const Ordered& g, const Schedule& s, const Backend& b, bool fuse)
       : g_(g), s_(s), fuse_(fuse), part_of_(g.nodes.size(), -1), words_((g.nodes.size() + 63) / 64) {
-    for (const Node* n : g.nodes) axes_.push_back(reduced_axes(*n, b));
+    for (const Node* n : g.nodes) {
+      axes_.push_back(reduced_axes(*n, b));
+      multiplies_.push_back(is_product(*n, b));
+    }
   }
 
   std::vector<Group> make() {
@@ -166,9 +169,11 @@ class Groups {
 
   Role role(int i, const Pass& pass) const {
     const Node& n = node(i);
+    if (multiplies_[at(i)])
+      return pass.kind == Pass::product && pass.is_full(n.out[0]->shape()) ? Role::full : Role::none;
     if (axes_[at(i)]) {
       const bool whole = pass.is_full(n.in[0].use.form->shape());
-      return whole && pass.kind != Pass::flat && pass.is_kept(*n.out[0]) ? Role::reduction : Role::none;
+      return whole && pass.reduces() && pass.is_kept(*n.out[0]) ? Role::reduction : Role::none;
     }
     if (!n.is_elementwise()) return Role::none;
     if (is_moved(i)) return Role::full;
@@ -183,8 +188,12 @@ class Groups {
       const Value v = s_.resolve(node(i).in[k].use.from);
       if (!v.node) continue;
       const TensorImpl& form = form_of(i, k);
+      if (multiplies_[at(i)]) {
+        if (part_of(v) == p) return "a product needs all of its operands first";
+        continue;
+      }
       if (part_of(v) != p) {
-        if (pass.kind == Pass::flat) continue;
+        if (!pass.reduces()) continue;
         const bool readable = mine == Role::kept ? pass.is_kept(form) || form.numel() == 1 : pass.can_read(form);
         if (!readable) return "an operand lies in memory in a way that the pass cannot follow";
         continue;
@@ -212,7 +221,8 @@ class Groups {
     for (const Ordered::Overwrite& o : g_.overwrites) {
       const bool here =
           (o.writer == i && part_of_[at(o.reader)] == p) || (o.reader == i && part_of_[at(o.writer)] == p);
-      if (here && !(o.aligned && o.reader <= o.writer)) return "it writes what others read elsewhere";
+      const bool in_time = o.aligned && o.reader <= o.writer && !multiplies_[at(o.reader)];
+      if (here && !in_time) return "it writes what others read elsewhere";
     }
     return nullptr;
   }
@@ -265,7 +275,11 @@ class Groups {
         why = "it has another shape";
         return {};
       }
-      if (pass.kind != Pass::flat && (pass.kind != mine->kind || pass.split != mine->split)) {
+      if (pass.kind == Pass::product) {
+        why = "it reduces what a product makes by tiles";
+        return {};
+      }
+      if (pass.reduces() && (pass.kind != mine->kind || pass.split != mine->split)) {
         why = "it reduces other axes";
         return {};
       }
@@ -285,7 +299,8 @@ class Groups {
       const Role mine = role(i, pass);
       if (mine == Role::none) return "it has another shape";
       for (const TensorRef& out : node(i).out) {
-        if (mine == Role::full && !is_moved(i) && (!out->contiguous() || out->offset() != 0 || node(i).base.node))
+        if (pass.reduces() && mine == Role::full && !is_moved(i) &&
+            (!out->contiguous() || out->offset() != 0 || node(i).base.node))
           return "a result lies in memory in a way that the pass cannot follow";
       }
       if (const char* why = why_not_read(i, p, pass)) return why;
@@ -296,6 +311,7 @@ class Groups {
   /// Why node i cannot go on in part p; null if it can, and `pass` is the part's from then on.
   const char* why_not(int i, int p, Pass& pass) {
     if (!part(p).fuses) return "its operand comes from no op that fuses";
+    if (multiplies_[at(i)]) return "a product needs all of its operands first";
     const char* why = nullptr;
     const std::optional<Pass> joint = joint_pass(i, p, why);
     if (!joint) return why;
@@ -362,6 +378,12 @@ class Groups {
       Pass flat;
       flat.shape = DimList(n.out[0]->shape());
       return flat;
+    }
+    if (multiplies_[at(i)]) {
+      Pass product;
+      product.kind = Pass::product;
+      product.shape = DimList(n.out[0]->shape());
+      return product;
     }
     if (!axes_[at(i)]) return {};
     std::optional<Pass> pass = pass_of(*n.in[0].use.form, *axes_[at(i)]);
@@ -446,6 +468,7 @@ class Groups {
   const Schedule& s_;
   bool fuse_;
   std::vector<std::optional<std::uint64_t>> axes_;  // by node: what a reduction reduces
+  std::vector<bool> multiplies_;                    // by node
   std::vector<Part> parts_;
   std::vector<int> part_of_;
   std::vector<std::vector<std::uint64_t>> needed_;  // by part: the parts that it needs, a bit each

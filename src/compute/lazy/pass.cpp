@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t held_bytes = 128 << 10;  // of a row that is read again: half of a second-level cache, or less
 
-std::int64_t product(Dims sizes) {
+std::int64_t count_of(Dims sizes) {
   std::int64_t n = 1;
   for (const std::int64_t s : sizes) n *= s;
   return n;
@@ -37,15 +37,15 @@ bool one_axis(const TensorImpl& form, Dims shape, int first, int last) {
 
 }  // namespace
 
-std::int64_t Pass::outer() const { return product(Dims(shape).first(static_cast<std::size_t>(split))); }
-std::int64_t Pass::inner() const { return product(Dims(shape).subspan(static_cast<std::size_t>(split))); }
+std::int64_t Pass::outer() const { return count_of(Dims(shape).first(static_cast<std::size_t>(split))); }
+std::int64_t Pass::inner() const { return count_of(Dims(shape).subspan(static_cast<std::size_t>(split))); }
 
 bool Pass::is_kept(const TensorImpl& form) const {
-  return kind != flat && form.contiguous() && form.offset() == 0 && form.numel() == kept();
+  return reduces() && form.contiguous() && form.offset() == 0 && form.numel() == kept();
 }
 
 bool Pass::repeats_kept(const TensorImpl& form) const {
-  if (kind == flat || form.offset() != 0) return false;
+  if (!reduces() || form.offset() != 0) return false;
   const int n = shape.size(), extra = n - form.ndim();
   if (extra < 0) return false;
   const int first = kind == columns ? split : 0, last = kind == columns ? n : split;  // the kept axes
@@ -129,6 +129,15 @@ std::optional<std::uint64_t> reduced_axes(const Node& n, const Backend& backend)
   const TensorImpl& x = *n.in[0].use.form;
   if (axes == nullptr || !backend.folds(*n.op, x.dtype(), n.out[0]->dtype())) return {};
   return reduction::axes_mask(*axes, x.ndim(), n.op->name());
+}
+
+bool is_product(const Node& n, const Backend& backend) {
+  if (backend.multiplies == nullptr || n.kind != NodeKind::call || n.base.node || n.in.size() != 2) return false;
+  if (!n.in[0].use.from.node || !n.in[1].use.from.node) return false;
+  const TensorImpl &a = *n.in[0].use.form, &b = *n.in[1].use.form;
+  // A vector's product lacks an axis of the walk over tiles.
+  if (a.ndim() < 2 || b.ndim() < 2 || n.out[0]->numel() == 0) return false;
+  return backend.multiplies(*n.op, a.dtype());
 }
 
 std::optional<Pass> pass_of(const TensorImpl& x, std::uint64_t axes) {

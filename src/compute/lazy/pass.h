@@ -16,10 +16,12 @@ struct Pass {
     rows,       ///< the last axes are reduced, and a row of them stays in the cache: it may be read again
     long_rows,  ///< the same for rows that do not stay
     columns,    ///< the first axes are reduced
+    product,    ///< of matrices, a tile of the result after the other; nothing else is reduced
   } kind = flat;
   DimList shape;
   int split = 0;  ///< the axis at which the last ones begin
 
+  bool reduces() const { return kind != flat && kind != product; }
   std::int64_t outer() const;  ///< places of the axes before the split
   std::int64_t inner() const;  ///< and of those behind it
   std::int64_t kept() const { return kind == columns ? inner() : outer(); }
@@ -45,6 +47,8 @@ std::optional<TensorRef> seen_through(const TensorImpl& operand, const TensorImp
 
 /// The axes that a call reduces, if it is a reduction that the backend takes into a fused group.
 std::optional<std::uint64_t> reduced_axes(const Node& n, const Backend& backend);
+/// Whether it is a matrix product that the backend takes into a fused group: it needs all of its operands before.
+bool is_product(const Node& n, const Backend& backend);
 /// The pass in which the axes are reduced; none where they neither begin nor end the shape, or hold one element.
 std::optional<Pass> pass_of(const TensorImpl& operand, std::uint64_t axes);
 

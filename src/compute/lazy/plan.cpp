@@ -179,7 +179,7 @@ void Plan::add_step(const Group& g) {
   s.made = out;
   for (std::size_t k = 0; k < s.out.size(); ++k) {
     for (std::size_t i = 0; i < s.in.size(); ++i) {
-      if (s.in[i] == s.out[k]) s.program.replaces[k] = static_cast<int>(i);
+      if (s.in[i] == s.out[k] && !s.program.whole[i]) s.program.replaces[k] = static_cast<int>(i);
     }
     if (buffers_[static_cast<std::size_t>(s.out[k])].input >= 0) s.program.interruptible = false;
   }
@@ -198,11 +198,13 @@ void Plan::reuse(Step& s) {
       if (&other == &s) break;
       begins = begins && std::ranges::find(other.out, fresh) == other.out.end();
     }
-    if (!begins || s.program.replaces[k] >= 0) continue;
+    // A product is there before anything else of its tile is read.
+    const bool product = s.program.pass.kind == Pass::product && !s.made[k].node->is_elementwise();
+    if (!begins || product || s.program.replaces[k] >= 0) continue;
     for (std::size_t i = 0; i < s.in.size(); ++i) {
       const int dying = s.in[i];
       if (std::ranges::find(s.done, dying) == s.done.end() || std::ranges::count(s.in, dying) != 1 ||
-          std::ranges::find(s.out, dying) != s.out.end())
+          std::ranges::find(s.out, dying) != s.out.end() || s.program.whole[i])
         continue;
       const TensorImpl& read = *s.program.in[i];
       if (!same_places(read, form) || buffers_[static_cast<std::size_t>(dying)].bytes != wanted.bytes) continue;

@@ -18,12 +18,14 @@ Program make_program(const Pass& pass, const std::vector<Node*>& nodes, const Mo
   p.pass = pass;
   const auto inside = [&](const Node* n) { return std::ranges::find(nodes, n) != nodes.end(); };
   std::vector<bool> input_kept;
-  const auto input_of = [&](const Value& v, const TensorRef& form, bool kept) {
+  const auto input_of = [&](const Value& v, const TensorRef& form, bool kept, bool whole) {
     for (std::size_t i = 0; i < in.size(); ++i) {
-      if (in[i] == v && input_kept[i] == kept && same_form(*p.in[i], *form)) return static_cast<int>(i);
+      if (in[i] == v && input_kept[i] == kept && p.whole[i] == whole && same_form(*p.in[i], *form))
+        return static_cast<int>(i);
     }
     in.push_back(v);
     p.in.push_back(form);
+    p.whole.push_back(whole);
     input_kept.push_back(kept);
     return static_cast<int>(in.size()) - 1;
   };
@@ -36,9 +38,10 @@ Program make_program(const Pass& pass, const std::vector<Node*>& nodes, const Mo
   };
   // A reduction reads elements and makes a value for each kept place.
   const auto makes_kept = [&](const Node& n) {
-    return pass.kind != Pass::flat && !pass.is_full(n.out[0]->shape()) && !moved.contains(&n);
+    return pass.reduces() && !pass.is_full(n.out[0]->shape()) && !moved.contains(&n);
   };
   const auto reads_kept = [&](const Node& n) { return makes_kept(n) && n.is_elementwise(); };
+  const auto multiplies = [&](const Node& n) { return pass.kind == Pass::product && !n.is_elementwise(); };
   const auto form_of = [&](const Node& n, std::size_t k) {
     const auto at = moved.find(&n);
     return at != moved.end() && at->second[k] ? at->second[k] : n.in[k].use.form;
@@ -49,7 +52,7 @@ Program make_program(const Pass& pass, const std::vector<Node*>& nodes, const Mo
       if (i.is_number) {
         number_of(i.number);
       } else if (const Value v = resolve(i.use.from); v.node && !inside(v.node.get())) {
-        input_of(v, form_of(*n, k), reads_kept(*n));
+        input_of(v, form_of(*n, k), reads_kept(*n), multiplies(*n));
       }
     }
   }
@@ -68,7 +71,7 @@ Program make_program(const Pass& pass, const std::vector<Node*>& nodes, const Mo
       } else {
         const Value v = resolve(i.use.from);
         step.from.push_back(inside(v.node.get()) ? made.at({v.node.get(), v.output})
-                                                 : input_of(v, form_of(*n, k), reads_kept(*n)));
+                                                 : input_of(v, form_of(*n, k), reads_kept(*n), multiplies(*n)));
       }
     }
     for (std::size_t k = 0; k < n->out.size(); ++k) {
@@ -97,14 +100,16 @@ std::string text(const Program& p) {
     return detail::field_text(p.numbers[static_cast<std::size_t>(r - inputs)].scalar);
   };
   std::string s;
-  if (p.pass.kind != Pass::flat) {
+  if (p.pass.kind == Pass::product) s += "for each tile of " + to_string(p.pass.shape) + "\n";
+  if (p.pass.reduces()) {
     const char* what = p.pass.kind == Pass::columns ? "columns" : "rows";
     s += std::string("for each of ") + std::to_string(p.pass.kept()) + " " + what + " of " +
          std::to_string(p.pass.reduced()) + "\n";
   }
   for (std::size_t i = 0; i < p.in.size(); ++i) {
     const TensorImpl& f = *p.in[i];
-    s += "x" + std::to_string(i) + " = load " + std::string(name(f.dtype())) + to_string(f.shape());
+    s += "x" + std::to_string(i) + (p.whole[i] ? " = all of " : " = load ") + std::string(name(f.dtype())) +
+         to_string(f.shape());
     s += f.contiguous() ? "\n" : " strides " + to_string(f.strides()) + "\n";
   }
   for (const Program::Step& step : p.steps) {

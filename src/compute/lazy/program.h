@@ -25,6 +25,7 @@ struct Program {
   Pass pass;
   std::vector<bool> kept;     ///< by register: one value for each kept place
   std::vector<TensorRef> in;  ///< forms, to be broadcast to the shape
+  std::vector<bool> whole;    ///< by input: an operand of a product, not read element by element
   std::vector<Operand> numbers;
   std::vector<Step> steps;
   std::vector<TensorRef> out;  ///< forms
