@@ -25,6 +25,13 @@ struct GradientRequest {
   bool numbers_and_nothings = false;  ///< so may be the result: its zeros must be +0
 };
 
+/// Which fused groups may hold a reduction.
+enum class Folds : std::uint8_t {
+  no,
+  rows,  ///< those that walk rows which stay in the cache
+  yes,
+};
+
 namespace lazy {
 struct Program;
 class FusedKernel;
@@ -52,7 +59,7 @@ struct Backend {
   /// Whether it has that kernel.
   bool (*has_gradient)(const GradientRequest& request);
   /// Whether a fused group may hold the op's reduction of such elements to such a result.
-  bool (*folds)(const OpInfo& op, Dtype in, Dtype out);
+  Folds (*folds)(const OpInfo& op, Dtype in, Dtype out);
   /// One kernel for a group of calls (lazy/kernel.h); the program outlives it.
   std::unique_ptr<lazy::FusedKernel> (*fuse)(const lazy::Program& program, lazy::Tier tier);
   /// Whether kernels can be generated, as lazy::Tier::generated asks.

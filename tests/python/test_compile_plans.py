@@ -267,3 +267,47 @@ def test_parts_are_computed_where_they_belong(name):
     compiled = check(f, X, y)
     assert compiled.plan().kernels <= kernels, compiled.plan()
     assert hl.verify(f, X, y)
+
+
+PLACES = ["float16", "bfloat16", "float32", "float64", "int8", "uint16", "int32", "uint64", "bool"]
+
+
+@pytest.mark.parametrize("dtype", PLACES)
+@pytest.mark.parametrize(
+    "shape", [(256, 10), (300, 3), (7, 1000), (5, 1024), (4, 5000), (1, 2000), (2, 3, 40)], ids=str
+)
+def test_places_of_extremes_stay_in_the_kernel(dtype, shape):
+    """The first of equal ones, the first NaN, in whichever block of a row they are."""
+    rng = np.random.default_rng(len(shape))
+    x = np.round(rng.standard_normal(shape) * 3)  # many are equal
+    if "float" in dtype:
+        x[rng.random(shape) < 0.002] = np.nan
+        x[rng.random(shape) < 0.01] = -0.0
+    x = hl.asarray(x if "float" in dtype else np.abs(x).astype(np.int64)).astype(getattr(hl, dtype))
+
+    def f(x):
+        y = hl.where(x != 1, x, x[..., ::-1])
+        first, last = hl.argmax(y, axis=-1), hl.argmin(y, axis=-1, keepdims=True)
+        return first, last, hl.max(y, axis=-1), last == hl.arange(x.shape[-1]), hl.argmax(y * y, axis=-1) + first
+
+    compiled = check(f, x)
+    assert "argmax, argmin" in compiled.source()
+
+
+def test_where_rows_do_not_stay_places_are_a_call():
+    for f, x in [
+        (lambda x: hl.argmax(x * 2, axis=0), X),
+        (lambda x: hl.argmax(x * 2, axis=1), normal(2, 100_000)),
+        (lambda x: hl.argmin(x * 2, axis=1), normal(3, 4, 5)),
+    ]:
+        check(f, x).plan().assert_kernels(2)
+    check(lambda x: hl.argmax(x * 2), X).plan().assert_kernels(1)
+
+
+def test_cross_entropy_and_its_gradient_are_one_kernel_beside_two_sums():
+    def loss(a, y):
+        return -hl.mean(hl.sum(hl.log_softmax(a) * y, axis=1))
+
+    compiled = check(hl.value_and_grad(loss), normal(33, 65), normal(33, 65, seed=1))
+    names = [s["name"] for s in compiled.plan().steps]
+    assert [n for n in names if "exp" in n] == [n for n in names if "argmax" in n] and len(names) == 4

@@ -9,6 +9,7 @@
 #include "compute/cpu/code.h"
 #include "compute/cpu/cpu_info.h"
 #include "compute/cpu/describe.h"
+#include "compute/cpu/fused_walk.h"
 #include "compute/cpu/gather.h"
 #include "compute/cpu/generated.h"
 #include "compute/cpu/loops.h"
@@ -33,50 +34,6 @@ constexpr std::int64_t direct_columns = 256;        // a row of which is a chunk
 constexpr std::int64_t panel_columns = 2048;        // long enough streams; their accumulators stay near
 constexpr std::int64_t parallel_bytes = 512 << 10;  // as the loops of elementwise ops
 constexpr std::int64_t chunk_bytes = 128 << 10;     // of work for a thread at a time
-
-/// How an operand lies on the two sides of the split.
-struct Walk {
-  std::int64_t size = 0;                     // of an element
-  std::int64_t inner = 0;                    // stride of the last axes, which are one
-  std::vector<std::int64_t> sizes, strides;  // of the first axes, joined where they can be
-
-  std::int64_t row(std::int64_t r) const {
-    std::int64_t offset = 0;
-    for (int i = static_cast<int>(sizes.size()) - 1; i > 0; --i) {
-      const auto at = static_cast<std::size_t>(i);
-      offset += r % sizes[at] * strides[at];
-      r /= sizes[at];
-    }
-    return sizes.empty() ? 0 : offset + r * strides[0];
-  }
-  /// Of the first axes where they are one.
-  std::int64_t outer() const { return strides.empty() ? 0 : strides[0]; }
-};
-
-Walk walk_of(const TensorImpl& t, const Pass& pass) {
-  Walk w;
-  w.size = static_cast<std::int64_t>(itemsize(t.dtype()));
-  ByteStrides strides;
-  byte_strides(t, pass.shape, strides);
-  const int n = pass.shape.size();
-  for (int i = n - 1; i >= pass.split; --i) {
-    if (pass.shape[i] == 1) continue;
-    w.inner = strides[static_cast<std::size_t>(i)];
-    break;
-  }
-  for (int i = 0; i < pass.split; ++i) {
-    const std::int64_t size = pass.shape[i], stride = strides[static_cast<std::size_t>(i)];
-    if (size == 1) continue;
-    if (!w.sizes.empty() && w.strides.back() == stride * size) {
-      w.sizes.back() *= size;
-      w.strides.back() = stride;
-    } else {
-      w.sizes.push_back(size);
-      w.strides.push_back(stride);
-    }
-  }
-  return w;
-}
 
 /// A reduction within a pass.
 struct Reduction {
@@ -254,12 +211,7 @@ class Rows final : public lazy::FusedKernel {
         repeat(to, once, static_cast<std::size_t>(count) * size);
         continue;
       }
-      for (std::int64_t k = 0; k < c.rows; ++k) {
-        const std::size_t all = static_cast<std::size_t>(c.rows == 1 ? std::min(inner_, B) : inner_) * size;
-        std::memcpy(to, from + static_cast<std::size_t>(k) * size, size);
-        repeat(to, size, all);
-        to += all;
-      }
+      spread_elements(to, from, size, c.rows, c.rows == 1 ? std::min(inner_, B) : inner_);
     }
   }
 
@@ -291,8 +243,45 @@ class Rows final : public lazy::FusedKernel {
     return w.converted;
   }
 
+  /// Bytes of a reduction's values: of so many blocks of a row, or rows. An arg-reduction has the places first, then
+  /// the best of each row, then those of a chunk.
+  static std::int64_t room(const Reduction& d, std::int64_t count) {
+    const std::int64_t values = (count + reduce_padding) * d.choice.kernel->acc_size;
+    return ((d.choice.arg ? 2 * values + count * 8 : values) + 63) / 64 * 64;
+  }
+  std::int64_t room_of(int pass, std::int64_t count) const {
+    std::int64_t all = 0;
+    for (const Reduction& d : reductions_) all += d.pass == pass ? room(d, count) : 0;
+    return all;
+  }
+
+  /// Goes on with the place of the best element of each row, by those of a chunk.
+  void add_places(const Reduction& d, const void* data, const Chunk& c, char* memory) const {
+    const ReduceKernel& k = *d.choice.kernel;
+    const std::int64_t count = std::max((inner_ + B - 1) / B, c.rows);
+    auto* const places = reinterpret_cast<std::int64_t*>(memory);
+    char *const best = memory + count * 8, *const fresh = best + (count + reduce_padding) * k.acc_size;
+    k.contiguous(data, c.cols * k.in_size, c.cols, c.rows, fresh, d.choice.bits);
+    for (std::int64_t i = 0; i < c.rows; ++i) {
+      char *const value = fresh + i * k.acc_size, *const so_far = best + i * k.acc_size;
+      if (c.col == 0) {
+        std::memcpy(so_far, value, static_cast<std::size_t>(k.acc_size));
+      } else {
+        std::int64_t from = 0;
+        k.select(so_far, &from, value, &c.col, 1);
+        if (from == 0) continue;
+      }
+      places[i] =
+          c.col + k.locate(static_cast<const char*>(data) + i * c.cols * k.in_size, c.cols, value, d.choice.bits);
+    }
+  }
+
   void finish(const Reduction& d, const Work& w, const void* values, std::int64_t count) const {
     std::byte* const to = w.row + code_.place[static_cast<std::size_t>(d.to)].index * row_bytes_;
+    if (d.choice.arg) {
+      std::memcpy(to, values, static_cast<std::size_t>(count) * 8);
+      return;
+    }
     d.choice.finish(values, count, d.choice.op == ReduceOp::mean ? static_cast<double>(pass_.reduced()) : 1.0,
                     d.choice.bits, to, d.choice.out_size);
   }
@@ -312,17 +301,12 @@ class Rows final : public lazy::FusedKernel {
         spread_values(pass, r, w, whole, count * n);
         std::vector<char*> values;
         const std::int64_t blocks = (n + B - 1) / B;
-        std::int64_t acc_bytes = 0;
-        for (const Reduction& d : reductions_) {
-          if (d.pass != pass) continue;
-          acc_bytes += ((std::max(blocks, count) + reduce_padding) * d.choice.kernel->acc_size + 63) / 64 * 64;
-        }
         thread_local Buffer accumulators;
-        char* acc = acc_bytes > 0 ? accumulators.get(acc_bytes) : nullptr;
+        char* acc = accumulators.get(room_of(pass, std::max(blocks, count)));
         for (const Reduction& d : reductions_) {
           if (d.pass != pass) continue;
           values.push_back(acc);
-          acc += ((std::max(blocks, count) + reduce_padding) * d.choice.kernel->acc_size + 63) / 64 * 64;
+          acc += room(d, std::max(blocks, count));
         }
         for (std::int64_t col = 0; col < n; col += count == 1 && n >= B ? B : n) {
           const Chunk c{first, count, col, n >= B ? std::min(B, n - col) : n, col};
@@ -333,7 +317,12 @@ class Rows final : public lazy::FusedKernel {
             if (d.pass != pass) continue;
             const ReduceKernel& kernel = *d.choice.kernel;
             const void* data = converted(d, w, address(d.from, r, w, c), c.count());
-            kernel.contiguous(data, c.cols * kernel.in_size, c.cols, c.rows, values[k++] + col / B * kernel.acc_size,
+            char* const to = values[k++];
+            if (d.choice.arg) {
+              add_places(d, data, c, to);
+              continue;
+            }
+            kernel.contiguous(data, c.cols * kernel.in_size, c.cols, c.rows, to + col / B * kernel.acc_size,
                               d.choice.bits);
           }
           if (pass + 1 == passes_) call(late_, r, w, c, c.count(), false);
@@ -341,7 +330,7 @@ class Rows final : public lazy::FusedKernel {
         std::size_t k = 0;
         for (const Reduction& d : reductions_) {
           if (d.pass != pass) continue;
-          if (blocks > 1) d.choice.kernel->tree(values[k], blocks);
+          if (blocks > 1 && !d.choice.arg) d.choice.kernel->tree(values[k], blocks);
           finish(d, w, values[k++], count);
         }
       }

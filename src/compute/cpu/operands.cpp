@@ -5,6 +5,31 @@
 
 namespace hyalite::cpu {
 
+namespace {
+
+template <class T>
+void spread_few(std::byte* to, const std::byte* from, std::int64_t count, std::int64_t times) {
+  T* out = reinterpret_cast<T*>(to);
+  for (std::int64_t k = 0; k < count; ++k) {
+    T value;
+    std::memcpy(&value, from + k * static_cast<std::int64_t>(sizeof value), sizeof value);
+    for (std::int64_t i = 0; i < times; ++i) *out++ = value;
+  }
+}
+
+}  // namespace
+
+void spread_elements(std::byte* to, const std::byte* from, std::size_t size, std::int64_t count, std::int64_t times) {
+  constexpr std::int64_t few = 64;  // past that, copies of what is there already are faster
+  if (times <= few && size == 4) return spread_few<std::uint32_t>(to, from, count, times);
+  if (times <= few && size == 8) return spread_few<std::uint64_t>(to, from, count, times);
+  const std::size_t all = static_cast<std::size_t>(times) * size;
+  for (std::int64_t k = 0; k < count; ++k, to += all, from += size) {
+    std::memcpy(to, from, size);
+    repeat(to, size, all);
+  }
+}
+
 void byte_strides(const TensorImpl& t, Dims shape, ByteStrides& to) {
   const std::int64_t size = static_cast<std::int64_t>(itemsize(t.dtype()));
   const int extra = static_cast<int>(shape.size()) - t.ndim();

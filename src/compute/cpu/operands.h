@@ -29,6 +29,9 @@ inline void repeat(std::byte* to, std::size_t size, std::size_t all) {
   for (std::size_t done = size; done < all; done *= 2) std::memcpy(to + done, to, std::min(done, all - done));
 }
 
+/// Each of `count` elements `times` over, one after the other.
+void spread_elements(std::byte* to, const std::byte* from, std::size_t size, std::int64_t count, std::int64_t times);
+
 /// Fresh memory with the shape and strides of a dense tensor.
 [[gnu::always_inline]] inline TensorRef output_like(const TensorImpl& dense, Dtype dtype) {
   const std::size_t bytes = static_cast<std::size_t>(dense.numel()) * itemsize(dtype);

@@ -253,12 +253,13 @@ std::optional<ReduceOp> reduction_of(const OpInfo& op) {
   return at == std::end(entries) ? std::nullopt : at->reduces;
 }
 
-bool folds(const OpInfo& op, Dtype in, Dtype out) {
+Folds folds(const OpInfo& op, Dtype in, Dtype out) {
   const std::optional<ReduceOp> reduces = reduction_of(op);
-  if (!reduces || *reduces == ReduceOp::argmax || *reduces == ReduceOp::argmin) return false;
   // Complex numbers are reduced by component, and means of integers exactly: by ways of their own.
-  if (is_complex(in) || (*reduces == ReduceOp::mean && kind(in) <= Kind::integer)) return false;
-  return reduce_supports(*reduces, in, out);
+  if (!reduces || is_complex(in) || (*reduces == ReduceOp::mean && kind(in) <= Kind::integer) ||
+      !reduce_supports(*reduces, in, out))
+    return Folds::no;
+  return *reduces == ReduceOp::argmax || *reduces == ReduceOp::argmin ? Folds::rows : Folds::yes;
 }
 
 bool multiplies(const OpInfo& op, Dtype dtype) {

@@ -20,7 +20,7 @@ std::span<const Entry> primitives();
 /// What the op reduces by, if it is a reduction.
 std::optional<ReduceOp> reduction_of(const OpInfo& op);
 /// Backend::folds.
-bool folds(const OpInfo& op, Dtype in, Dtype out);
+Folds folds(const OpInfo& op, Dtype in, Dtype out);
 /// Backend::multiplies.
 bool multiplies(const OpInfo& op, Dtype dtype);
 

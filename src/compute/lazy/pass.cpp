@@ -123,12 +123,15 @@ std::optional<std::uint64_t> reduced_axes(const Node& n, const Backend& backend)
   if (n.kind != NodeKind::call || n.op->schema.kind != OpKind::primitive || !n.attrs || n.in.size() != 1 ||
       n.in[0].is_number || n.base.node)
     return {};
-  const std::optional<Ints>* axes = nullptr;
-  if (const auto* a = n.attrs->get_if<SumAttr>()) axes = &a->axis;
-  if (const auto* a = n.attrs->get_if<ReductionAttr>()) axes = &a->axis;
   const TensorImpl& x = *n.in[0].use.form;
-  if (axes == nullptr || !backend.folds(*n.op, x.dtype(), n.out[0]->dtype())) return {};
-  return reduction::axes_mask(*axes, x.ndim(), n.op->name());
+  std::optional<std::uint64_t> axes;
+  if (const auto* a = n.attrs->get_if<SumAttr>()) axes = reduction::axes_mask(a->axis, x.ndim(), n.op->name());
+  if (const auto* a = n.attrs->get_if<ReductionAttr>()) axes = reduction::axes_mask(a->axis, x.ndim(), n.op->name());
+  if (const auto* a = n.attrs->get_if<PlaceAttr>()) axes = reduction::axes_mask(a->axis, x.ndim(), n.op->name());
+  const Folds folds = axes ? backend.folds(*n.op, x.dtype(), n.out[0]->dtype()) : Folds::no;
+  if (folds != Folds::rows) return folds == Folds::yes ? axes : std::nullopt;
+  const std::optional<Pass> pass = pass_of(x, *axes);
+  return pass && pass->kind == Pass::rows ? axes : std::nullopt;
 }
 
 bool is_product(const Node& n, const Backend& backend) {

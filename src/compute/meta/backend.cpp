@@ -58,7 +58,7 @@ Backend& backend() {
                  [] {},
                  [](const GradientRequest&) { return Tensor(); },
                  [](const GradientRequest&) { return false; },
-                 [](const OpInfo&, Dtype, Dtype) { return false; },
+                 [](const OpInfo&, Dtype, Dtype) { return Folds::no; },
                  nullptr,
                  [] { return false; },
                  std::vector<RunFn>(op_table().size())};

@@ -53,7 +53,7 @@ Backend& executor() {
                  [] { device(I).finish(); },
                  [](const GradientRequest&) { return Tensor(); },
                  at_once({}).has_gradient,
-                 [](const OpInfo& op, Dtype, Dtype) { return fold_of(op.name()).has_value(); },
+                 [](const OpInfo& op, Dtype, Dtype) { return fold_of(op.name()) ? Folds::yes : Folds::no; },
                  [](const lazy::Program& p, lazy::Tier) { return fuse(device(I), p); },
                  [] { return false; },
                  std::vector<RunFn>(op_table().size())};
