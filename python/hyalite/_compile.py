@@ -3,7 +3,7 @@
 import math
 import os
 
-from . import _C
+from . import _C, _tree
 
 __all__ = ["Plan", "Verification", "compile", "verify"]
 
@@ -101,7 +101,7 @@ def _difference_text(way, d):
 def verify(f, /, *args, **kwargs):
     """Runs `f` as a plan, in tier 0 and tier 1 and on every device that is there, and op by op, and compares all bits.
 
-    The arguments, which are on the CPU, stay as they are.
+    The arguments stay as they are; of tensors on a device that computes later, copies on the CPU are taken.
 
     Args:
         f: the function, or what `compile` made of it.
@@ -118,6 +118,7 @@ def verify(f, /, *args, **kwargs):
         there, and what is made of them more; a NaN is a NaN, whatever it carries.
     """
     compiled = f if isinstance(f, _C.CompiledFunction) else compile(f)
+    args, kwargs = _tree.map_leaves(_here, args), _tree.map_leaves(_here, kwargs)
     pairs = _C._compare(compiled, args, kwargs, "cpu")
     found = [_difference(*pair) for pair in pairs]
     devices = {}
@@ -125,6 +126,11 @@ def verify(f, /, *args, **kwargs):
         if d["lazy"] and d["available"]:
             devices[d["name"]] = _on_device(compiled, args, kwargs, d["name"])
     return Verification([d for d in found if d is not None], len(pairs), devices)
+
+
+def _here(leaf):
+    waits = isinstance(leaf, _C.Tensor) and leaf.device not in ("cpu", "meta")
+    return leaf.to("cpu") if waits else leaf
 
 
 def _on_device(compiled, args, kwargs, name):

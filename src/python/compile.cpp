@@ -618,8 +618,9 @@ auto with_entry(const char* name, nb::handle object, nb::handle args, nb::handle
   SmallVector<TensorImpl*, 16> leaves;
   const std::shared_ptr<Entry> e = look_up(self, a, leaves);
   if (!e) {
-    throw Unsupported(std::string(name) +
-                      "(): a tensor is on a device that computes later, which keeps no plan; write x.to(\"cpu\")");
+    throw Unsupported(
+        std::string(name) +
+        "(): a tensor is on a device that computes later, which keeps plans of its own; write x.to(\"cpu\")");
   }
   return f(*e, std::span<TensorImpl* const>(leaves.data(), leaves.size()));
 }

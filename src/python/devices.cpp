@@ -70,6 +70,7 @@ nb::list devices() {
     d["waiting_bytes"] = p.bytes;
     d["waiting_line"] = p.line;
     d["runs"] = p.runs;
+    d["plans_made"] = p.planned;
     d["kernels_run"] = p.kernels;
     d["runs_by_budget"] = p.flushes;
     const opencl::ClDevice::Counts c = found[i]->counts();

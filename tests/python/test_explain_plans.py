@@ -113,7 +113,7 @@ def test_a_device_says_how_each_kernel_was_asked_for_and_how_long_it_took_there(
         assert ("device_ns" in s) == ("launches" in s)
         if "launches" in s:
             assert s["device_ns"] == pytest.approx(sum(launch["device_ns"] for launch in s["launches"]), abs=1)
-            assert re.match(r"known|(compiled|read from disk) in \d+ ms", s["facts"]["kernel"])
+            assert re.match(r"known|kept with its plan|(compiled|read from disk) in \d+ ms", s["facts"]["kernel"])
 
 
 def test_a_node_says_what_waits_and_which_line_holds_it():

@@ -464,8 +464,8 @@ def test_what_the_device_lacks_is_said_at_once():
         x.astype(hl.int32, check=True)
     with pytest.raises(hl.Unsupported, match="by another way than its arguments"):
         hl.compile(lambda y: (x * 2, y))(hl.ones(3))
-    with pytest.raises(hl.Unsupported, match=r"verify\(\): a tensor is on a device that computes later"):
-        hl.verify(lambda x: x + 1, x)
+    with pytest.raises(hl.Unsupported, match=r"explain\(\): a tensor is on a device that computes later"):
+        hl.compile(lambda x: x + 1).explain(x)
 
 
 def test_a_compiled_function_of_waiting_tensors():

@@ -20,6 +20,28 @@ NodeRef Node::make(NodeKind kind) {
   return n;
 }
 
+NodeRef Node::like(const Node& n) {
+  NodeRef c = NodeRef::adopt(new Node(n.kind));
+  retain_location(n.location);
+  c->location = n.location;
+  c->op = n.op;
+  c->attrs = n.attrs;
+  c->in = n.in;
+  c->out = n.out;
+  c->base = n.base;
+  c->base_bytes = n.base_bytes;
+  c->computed = n.computed;
+  c->real_operand = n.real_operand;
+  c->mixed = n.mixed;
+  c->converts = n.converts;
+  c->operand = n.operand;
+  c->from_nothings = n.from_nothings;
+  c->numbers_and_nothings = n.numbers_and_nothings;
+  c->slot = n.slot;
+  c->constant = n.constant;
+  return c;
+}
+
 void Node::destroy() noexcept {
   // A chain of nodes hangs by its last: each waits its turn instead of being freed inside the one before.
   static constinit thread_local Node* waiting HYALITE_INITIAL_EXEC = nullptr;

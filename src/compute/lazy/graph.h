@@ -49,6 +49,8 @@ enum class NodeKind : std::uint8_t {
 class Node {
  public:
   static NodeRef make(NodeKind kind);
+  /// A node that does the same, of the same operands, without an input's memory.
+  static NodeRef like(const Node& n);
 
   void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {

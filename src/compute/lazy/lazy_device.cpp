@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "compute/blocking.h"
-#include "compute/lazy/plan.h"
 #include "explain/record_op.h"
 #include "tensor/context.h"
 #include "tensor/device.h"
@@ -110,7 +109,8 @@ void LazyDevice::run() {
   std::vector<Value> values;
   for (const Roots::Result& r : roots.results) values.push_back(r.value);
   std::vector<Memory> inputs;
-  for (Node* n : reachable(values)) {
+  const std::vector<Node*> nodes = reachable(values);
+  for (Node* n : nodes) {
     if (!is_memory(*n)) continue;
     n->slot = static_cast<int>(inputs.size());
     inputs.push_back({n->memory.get(), 0});
@@ -119,12 +119,13 @@ void LazyDevice::run() {
   Recorder* const rec = active_recorder(context());
   const auto name = [&] { return "what waits on " + to_string(device_); };
   record_op(rec, name, [&] {
-    const Plan plan(roots, static_cast<int>(inputs.size()), executor_, Tier::automatic, true, device_);
-    made.resize(plan.results());
+    const std::shared_ptr<const Plan> plan =
+        plans_.find(roots, nodes, static_cast<int>(inputs.size()), executor_, device_);
+    made.resize(plan->results());
     std::optional<Blocking> released;
     if (rec == nullptr) released.emplace();  // a recorder is its thread's
-    plan.run(inputs, made, rec);
-    kernels_ += plan.kernels();
+    plan->run(inputs, made, rec);
+    kernels_ += plan->kernels();
   });
   ++runs_;
   for (std::size_t i = 0; i < waiting.size(); ++i) {
@@ -160,7 +161,7 @@ void LazyDevice::tell(Recorder& rec, std::string_view op) const {
 
 Pending LazyDevice::pending() const {
   const Lock lock(*this);
-  Pending p{nodes_, waiting_bytes_, "", runs_, kernels_, flushes_};
+  Pending p{nodes_, waiting_bytes_, "", runs_, kernels_, flushes_, plans_.made()};
   const Cell* largest = nullptr;
   for (const Cell* c = cells_; c != nullptr; c = c->after) {
     if (c->waits() && (largest == nullptr || c->bytes > largest->bytes)) largest = c;

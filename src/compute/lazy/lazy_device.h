@@ -6,6 +6,7 @@
 #include <string>
 
 #include "compute/lazy/nodes.h"
+#include "compute/lazy/plan_cache.h"
 #include "explain/recorder.h"
 
 namespace hyalite::lazy {
@@ -16,6 +17,7 @@ struct Pending {
   std::int64_t bytes = 0;                           ///< of values that somebody holds and that are not computed
   std::string line;                                 ///< where the largest of them was asked for
   std::int64_t runs = 0, kernels = 0, flushes = 0;  ///< so far: plans, their steps, those run because enough waited
+  std::int64_t planned = 0;                         ///< plans that were made: the others had been kept
 };
 
 /// The storage of a tensor on such a device is a cell: it knows the value that the memory holds, a node's output. A
@@ -69,6 +71,7 @@ class LazyDevice final : public GraphBuilder {
   Backend& executor_;
   mutable std::recursive_mutex mutex_;
   Cell* cells_ = nullptr;  // those that are alive
+  PlanCache plans_;
   std::int64_t nodes_ = 0, waiting_bytes_ = 0, runs_ = 0, kernels_ = 0, flushes_ = 0;
   Location mark_{};  // the line of the node with which this stretch began; compared, not described
 };

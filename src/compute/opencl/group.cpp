@@ -46,7 +46,10 @@ void GeneratedGroup::append(std::vector<KernelArgument>& all, std::span<const Me
 void GeneratedGroup::run(std::span<const Memory> in, std::span<const Memory> out, Recorder* rec) const {
   Span span(rec, Phase::compute, Who::backend, Who::kernel, StepKind::request);
   launch(in, out);
-  if (span.over()) rec->end(Event::queued, {{Fact::op, ops_}, {Fact::kernel, came_}});
+  const bool again = ran_.exchange(true, std::memory_order_relaxed);
+  if (span.over()) {
+    rec->end(Event::queued, {{Fact::op, ops_}, {Fact::kernel, again ? std::string("kept with its plan") : came_}});
+  }
 }
 
 namespace {

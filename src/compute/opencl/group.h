@@ -1,6 +1,7 @@
 /// A fused group as generated kernels.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,7 @@ class GeneratedGroup : public lazy::FusedKernel {
  private:
   TierText told_{1, "", "", "opencl", 0, 0, 0};
   std::string ops_, came_;
+  mutable std::atomic<bool> ran_{false};  // then the plan has been kept since
 };
 
 /// Of a program whose pass reduces.
