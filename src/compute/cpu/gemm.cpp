@@ -19,6 +19,9 @@ namespace {
 // than for flat ones. Smaller results are cut smaller, so that there is something for other threads.
 constexpr std::int64_t most_height = 256, least_height = 64, most_width = 1024, least_width = 128;
 constexpr std::int64_t least_integer_height = 8;  // nothing is packed
+// Of a matrix beside a vector, in elements. Unlike gemm, gemv adds in an order that depends on how the matrix lies:
+// worth it where it saves microseconds.
+constexpr std::int64_t least_vector_product = 64 * 64;
 // Of sums that are long while there are few of them.
 constexpr std::int64_t least_depth = 4096, most_parts = 64;
 
@@ -255,7 +258,10 @@ void Product::float_gemm(const Matrix& a, const Matrix& b, std::byte* out, std::
   const int ldb = tb ? leading(b.col_stride, b.rows) : leading(b.row_stride, b.cols);
   const int ldc = leading(stride, n), oa = ta ? Blas::transposed : Blas::plain,
             ob = tb ? Blas::transposed : Blas::plain;
-  if (grid_.rows == 1 || grid_.cols == 1) return vector_product(a, b, out, stride);
+  const bool dot = grid_.rows == 1 && grid_.cols == 1;
+  const std::int64_t elements = grid_.rows * grid_.cols * left_.matrix.cols;
+  if (dot || ((grid_.rows == 1 || grid_.cols == 1) && elements >= least_vector_product))
+    return vector_product(a, b, out, stride);
   auto real = [&](auto call, auto type) {
     using T = decltype(type);
     call(Blas::row_major_order, oa, ob, m, n, k, T{1}, reinterpret_cast<const T*>(a.data), lda,
@@ -280,7 +286,7 @@ void Product::float_gemm(const Matrix& a, const Matrix& b, std::byte* out, std::
 /// Where the result is one row or one column.
 void Product::vector_product(const Matrix& a, const Matrix& b, std::byte* out, std::int64_t stride) const {
   const bool row = a.rows == 1;  // then b is the matrix
-  const Matrix& matrix = row ? b : a;
+  const bool dot = row && b.cols == 1;
   const int k = static_cast<int>(a.cols);
   const std::int64_t size = size_of(computed_);
   // Elements side by side: kernels for steps add in another order.
@@ -292,20 +298,19 @@ void Product::vector_product(const Matrix& a, const Matrix& b, std::byte* out, s
     return to;
   };
   const std::byte* const vector = row ? packed(a.data, a.col_stride, 0) : packed(b.data, b.row_stride, 0);
-  if (row && b.cols == 1 && !is_complex(computed_)) {
-    const std::byte* const other = packed(b.data, b.row_stride, 1);
-    const auto dot = [&](auto call, auto type) {
-      using T = decltype(type);
-      *reinterpret_cast<T*>(out) =
-          T{0} + call(k, reinterpret_cast<const T*>(vector), 1, reinterpret_cast<const T*>(other), 1);
-    };
-    return computed_ == Dtype::float32 ? dot(blas_->sdot, float{}) : dot(blas_->ddot, double{});
-  }
+  const Matrix matrix = dot ? Matrix{packed(b.data, b.row_stride, 1), 1, k, k, 1} : row ? b : a;
+  const auto real_dot = [&](auto call, auto type) {
+    using T = decltype(type);
+    *reinterpret_cast<T*>(out) =
+        T{0} + call(k, reinterpret_cast<const T*>(vector), 1, reinterpret_cast<const T*>(matrix.data), 1);
+  };
+  if (dot && computed_ == Dtype::float32) return real_dot(blas_->sdot, float{});
+  if (dot && computed_ == Dtype::float64) return real_dot(blas_->ddot, double{});
   // As it lies: rows of the memory, whichever of its axes that is.
-  const bool by_rows = (row ? right_ : left_).matrix.fits_rows();
+  const bool by_rows = dot || (row ? right_ : left_).matrix.fits_rows();
   const std::int64_t lines = by_rows ? matrix.rows : matrix.cols, length = by_rows ? matrix.cols : matrix.rows;
   const int ld = leading(by_rows ? matrix.row_stride : matrix.col_stride, length);
-  const int turned = by_rows == row ? Blas::transposed : Blas::plain;
+  const int turned = !dot && by_rows == row ? Blas::transposed : Blas::plain;
   const int y_step = static_cast<int>(row ? 1 : std::max<std::int64_t>(1, stride));
   const std::int64_t count = row ? b.cols : a.rows;
   // What is added to has to be there: a factor of 0 is no promise that memory with any values is not read.
